@@ -39,9 +39,9 @@ def isotropy(tables: Sequence[Norms]) -> str:
     columns = [["", "mean cosine", "partition ratio", *places]]
     for one in tables:
         rows = one.words_VD.double()
-        squares, directions = torch.linalg.eigh(rows.t() @ rows)
-        values = squares.clamp(min=0).sqrt().flip(0).tolist()
-        chosen = [values[0], values[min(1, len(values) - 1)], values[len(values) // 2], values[-1]]
+        _, directions = torch.linalg.eigh(rows.t() @ rows)
+        values = torch.linalg.svdvals(rows).tolist()  # the roots of eigenvalues are noise below 1e-8 of the largest
+        chosen = [values[0], values[1] if len(values) > 1 else math.nan, values[len(values) // 2], values[-1]]
         measures = [mean_cosine(rows), partition_ratio(rows, directions), *chosen]
         columns.append([one.label, *(f"{number:.4g}" for number in measures)])
     return "\n".join(aligned(list(zip(*columns, strict=True))))

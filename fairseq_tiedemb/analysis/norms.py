@@ -117,8 +117,7 @@ def with_counts(
 
 def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
     """Formats the mean norm by word frequency, one line per band of ranks, one column per table."""
-    highest = max((count > 0).sum() for _, count in tables)
-    bands = bands_of_ranks(int(highest))
+    bands = bands_of_ranks(int(max((count > 0).sum() for _, count in tables)))
     columns = [["mean norm, words by frequency", *(f"{low + 1:,}-{high:,}" for low, high in bands)]]
     for one, count in tables:
         order = np.argsort(-count, kind="stable")[: (count > 0).sum()]

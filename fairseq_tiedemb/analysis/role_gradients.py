@@ -43,8 +43,7 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
 
     hook = embed.register_forward_hook(cut)
     try:
-        scores = model(**batch["net_input"])
-        log_p_BTV = model.get_normalized_probs(scores, log_probs=True, sample=batch)
+        log_p_BTV = model.get_normalized_probs(model(**batch["net_input"]), log_probs=True, sample=batch)
     finally:
         hook.remove()
     target = batch["target"]

@@ -6,7 +6,7 @@
 import argparse
 from typing import Any
 
-from fairseq_tiedemb.cli._options import add_number, at_least
+from fairseq_tiedemb.cli._options import add_number, at_least, refuse_options
 from fairseq_tiedemb.option_checks import flag_of
 
 
@@ -23,10 +23,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.name is not None:
         print("\n".join(lines(presets.describe(arguments.name, words=arguments.words))))
         return
+    refuse_options(arguments, ["words"], needs="NAME, of whose dictionaries it is the size")
     for about, names in presets.families().items():
         print(about)
         for name in names:
-            print(f"  {name:<40} shares {presets.describe(name, words=arguments.words).shares}")
+            print(f"  {name:<40} shares {presets.describe(name).shares}")
 
 
 def lines(preset: Any) -> list[str]:

@@ -12,18 +12,17 @@ from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 
 
 def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns a checkpoint's settings by section: model, task, and required `sections` as dicts.
+    """Returns a checkpoint's settings by section, as dicts: model, task, the required `sections`, and others.
 
     Raises ValueError, which names the file, if it lacks a section, has no weights, or has one that is not finite.
     """
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):
         settings = _of_older(state, name)
-    by_section = dict(settings) if isinstance(settings, dict) else {}
+    found = settings.items() if isinstance(settings, dict) else ()
+    by_section = {section: vars(options) if isinstance(options, Namespace) else options for section, options in found}
     for section in ("model", "task", *sections):
-        options = by_section.get(section)
-        by_section[section] = vars(options) if isinstance(options, Namespace) else options
-        if not isinstance(by_section[section], Mapping):
+        if not isinstance(by_section.get(section), Mapping):
             needs = "settings of model and training, as fairseq-train saves them"
             use = "the checkpoint of the training as it was saved"
             raise ValueError(f"CHECKPOINT: needs {needs}; got {name}, which has none of its {section}. Use {use}.")

@@ -121,6 +121,9 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
         for option in filter(options.get, ("adaptive_input", "adaptive_softmax_cutoff")):
             got = f"{flag_of(option)} {options[option]}, with {flag_of(name)} {value}"
             return f"needs one table as wide as the model; got {got}"
+    widths = [options.get(f"decoder_{end}_dim") for end in ("output", "embed")]
+    if options.get("tie_adaptive_weights") and widths[0] not in (None, widths[1]):
+        return f"needs one width of tied bands; got --decoder-output-dim {widths[0]}, --decoder-embed-dim {widths[1]}"
     task = settings["task"]
     if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
         return (

@@ -20,6 +20,7 @@ from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias,
 from fairseq_tiedemb.modules.factorized import FactorizedInput
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
+from fairseq_tiedemb.precision import exact_dtype
 
 # Our options, which fairseq does not know.
 OURS = {"sharing_method", "unit_rows", "embedding_rank", "projection", "projection_bias"}
@@ -100,7 +101,7 @@ def _with_plain_numbers(value: Any) -> Any:
 
 
 def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Returns the parameters of the stock model with the same logits, in their original precision."""
+    """Returns the parameters of the stock model with the same logits, folded tables in float32 or more precise."""
     method = sharing_of(settings)
     if method.is_plain and stays_tied(settings):
         return model
@@ -126,7 +127,7 @@ def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Ten
     narrow = entries["weight" if factor is None else "table.weight"]
     table = _table(narrow, settings, scores=False)
     embed: nn.Module = table if factor is None else FactorizedInput(table, len(factor))
-    return _loaded(embed, entries)(torch.arange(len(narrow))).to(narrow.dtype)
+    return _loaded(embed, entries)(torch.arange(len(narrow))).to(exact_dtype(narrow))
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
@@ -152,7 +153,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
     if bias_V.any():
         lacking = needs_bias("a sharing method that only scales", named)
         raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of('fairseq', settings)}.")
-    return matrix_VD.to(weight.dtype)
+    return matrix_VD.to(exact_dtype(weight))
 
 
 def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> SharedEmbedding:

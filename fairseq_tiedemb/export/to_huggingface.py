@@ -31,7 +31,7 @@ SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_t
 BOS, PAD, EOS, _ = range(4)
 # fairseq's search, which never chooses padding.
 SEARCH = {"pad_token_id": PAD, "eos_token_id": EOS, "suppress_tokens": [PAD]}
-OF_TRANSLATION = {"num_beams": 5, "early_stopping": True, "max_length": 200}
+OF_TRANSLATION = {"num_beams": 5, "early_stopping": True, "min_new_tokens": 1}
 OF_TRANSLATION |= dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id"), EOS)
 
 
@@ -118,7 +118,9 @@ def _fsmt(weights: dict[str, Tensor], model: Any, task: Any, options: Mapping[st
         config[f"{side}_layers"] = len(getattr(model, side).layers)
         config[f"{side}_attention_heads"] = options[f"{side}_attention_heads"]
         config[f"{side}_ffn_dim"] = options[f"{side}_ffn_embed_dim"]
-    files: dict[str, Any] = {"config.json": config, "generation_config.json": {**SEARCH, **OF_TRANSLATION}}
+    # --max-len-b and an end, beside the start.
+    search = {**SEARCH, **OF_TRANSLATION, "max_length": 1 + min(201, model.max_decoder_positions())}
+    files: dict[str, Any] = {"config.json": config, "generation_config.json": search}
     about = ", with its tokenizer"
     if codes is not None:
         files |= {"vocab-src.json": _pieces(source), "vocab-tgt.json": _pieces(target), "merges.txt": _merges(codes)}

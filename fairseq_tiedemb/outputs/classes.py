@@ -108,8 +108,7 @@ class ClassBased(CountedHead):
 
     def log_prob_of_classes(self, mapped: Tensor) -> Tensor:
         """log p(c|h) of mapped features f(h), in float32 or more precise: (*, D) -> (*, C)."""
-        scores = self.classes(mapped)
-        return exact(scores).log_softmax(-1)
+        return exact(self.classes(mapped)).log_softmax(-1)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), from the logits of their classes alone."""

@@ -35,8 +35,7 @@ class Mixture(Head):
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
         check_features(features, self.table.embedding_dim)
-        weights = self.prior(features)
-        log_prior = exact(weights).log_softmax(-1)
+        log_prior = exact(self.prior(features)).log_softmax(-1)
         return self.latent(features).tanh().unflatten(-1, (self.mixtures, -1)), log_prior
 
     def scores(self, features: Tensor) -> Tensor:

@@ -36,5 +36,4 @@ class Noise:
             return torch.searchsorted(self._cumulated, points.to(device), right=True)
         words = self._guide.take(points.mul(PARTS).long()).long()
         unsure = words.view(-1).lt(0).nonzero().squeeze(1)
-        searched = torch.searchsorted(self._cumulated, points.take(unsure), right=True)
-        return words.put_(unsure, searched)
+        return words.put_(unsure, torch.searchsorted(self._cumulated, points.take(unsure), right=True))

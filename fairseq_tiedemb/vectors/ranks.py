@@ -11,8 +11,7 @@ NORMAL_95 = 1.959963984540054  # two-sided
 def mean_ranks(values: np.ndarray) -> np.ndarray:
     """Returns ranks from 1, float64; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:

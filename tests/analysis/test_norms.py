@@ -103,6 +103,18 @@ def test_isotropy_is_that_of_the_definitions(tmp_path: Path, cli: Cli) -> None:
     assert chosen == pytest.approx(values[[0, 1, 2, 3]], rel=1e-3)
 
 
+@pytest.mark.parametrize("size", [2, 4])  # with the row of padding, which is left out
+def test_singular_values_of_few_and_of_even_rows(size: int, tmp_path: Path, cli: Cli) -> None:
+    rows = table(size, 9)
+    rows[-1] = rows[0] * (1 + 1e-6)
+    out = cli("norms", save(tmp_path / "x.pt", embed_tokens__weight=rows.double()), "--isotropy").out
+    values = np.linalg.svd(np.delete(rows.double().numpy(), PADDING_ROW, 0), compute_uv=False)
+    printed = [float(line.split()[-1]) for line in out.splitlines()[-4:]]
+    second = values[1] if len(values) > 1 else np.nan
+    expected = [values[0], second, values[len(values) // 2], values[-1]]
+    assert printed == pytest.approx(expected, rel=1e-3, abs=1e-6, nan_ok=True)
+
+
 def test_isotropy_leaves_out_rows_of_zeros(tmp_path: Path, cli: Cli) -> None:
     rows = torch.cat((torch.ones(4, 4), torch.zeros(2, 4)))
     out = cli("norms", save(tmp_path / "x.pt", embed_tokens__weight=rows), "--isotropy").out

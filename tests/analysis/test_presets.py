@@ -32,6 +32,12 @@ def test_every_preset_of_the_package_is_listed(cli: Cli) -> None:
             assert shares == "nothing"
 
 
+def test_a_list_has_no_size_of_dictionaries(cli: Cli) -> None:
+    printed = cli("arch", "--words", 10000, status=2)
+    assert "--words: needs NAME, of whose dictionaries it is the size; got 10000. Leave it out" in printed.err
+    assert not printed.out
+
+
 @pytest.mark.parametrize(
     ("name", "words", "parameters"),
     [

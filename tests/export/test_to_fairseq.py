@@ -1,5 +1,6 @@
 """Exported checkpoints: fairseq's own classes compute from them what ours compute."""
 
+import io
 import sys
 from argparse import Namespace
 from collections import OrderedDict
@@ -93,6 +94,15 @@ def test_projection_and_factors_fold_too(model: tuple[str, str], method: str) ->
     assert_same_scores(exported(family, options, ours)[1], ours, family)
 
 
+def test_folded_tables_of_half_precision_are_not_rounded() -> None:
+    ours = grown(build("transformer", sharing_method="cosine", **ALL)).eval().bfloat16()
+    state, _ = exported("transformer", {"sharing_method": "cosine", **ALL}, ours)
+    rows = ours.float().decoder.embed_tokens.weight
+    expected = rows / rows.norm(dim=1, keepdim=True)
+    expected[WORDS.pad()] = rows[WORDS.pad()]
+    torch.testing.assert_close(state["model"]["decoder.output_projection.weight"], expected)
+
+
 @pytest.mark.parametrize("method", ["l2-input", "square-output"])  # that stays tied, and that does not
 def test_the_moving_average_is_exported_too(method: str) -> None:
     options = {"share_all_embeddings": True}
@@ -142,7 +152,11 @@ def test_merged_dictionaries_that_differ_are_refused_where_tables_come_apart(tmp
 def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> None:
     options = {name_key: "tied_transformer", "sharing_method": "plain"}
     state = checkpoint(options, build("transformer"))
-    config = export(state, name="x")["cfg"]
+    state["cfg"]["optimizer"] = Namespace(momentum=0.5)  # of sgd, which has no dataclass
+    exported = export(state, name="x")
+    config = exported["cfg"]
+    torch.save(exported, file := io.BytesIO())
+    assert torch.load(io.BytesIO(file.getvalue()), weights_only=True)["cfg"]["optimizer"] == {"momentum": 0.5}
     assert config["common"] == {"user_dir": None, "seed": 1}
     assert config["criterion"]["_name"] == "label_smoothed_cross_entropy"
     assert config["criterion"]["label_smoothing"] == 0.1
@@ -194,6 +208,15 @@ OTHER = "Use --to ctranslate2, or --user-dir of the training with fairseq's comm
         ),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
         ({"arch": "tied_transformer_lm", "output_layer": "nce"}, "one softmax .*; got .*layer nce. Use --user"),
+        (
+            {
+                "arch": "tied_transformer_lm",
+                "tie_adaptive_weights": True,
+                "decoder_output_dim": 8,
+                "decoder_embed_dim": 4,
+            },
+            "one width of tied bands; got --decoder-output-dim 8, --decoder-embed-dim 4",
+        ),
         ({"arch": "tied_word2vec"}, "got tied_word2vec. Use fairseq-tiedemb vectors, or --user-dir"),
     ],
 )

@@ -108,6 +108,12 @@ def test_fsmt_scores_and_translates_alike(
     assert len({*map(str, generated)}) >= BEAM
     tied = name == "all" and method in ("plain", "l2-input")
     assert theirs.config.tie_word_embeddings == tied
+    of_search = theirs.generation_config
+    assert (of_search.num_beams, of_search.min_new_tokens, of_search.max_length) == (
+        5,
+        1,
+        1 + min(201, model.max_decoder_positions()),
+    )
     tables = [key for key in header(tmp_path / "out") if "embed_tokens" in key or "output_projection" in key]
     assert len(tables) == (1 if tied else 3)
 
