@@ -171,6 +171,8 @@ def test_eval_lm_refuses_blocks_that_the_model_cannot_read() -> None:
         eval_lm([35, 35, 7], "none", max_positions=20)
     assert eval_lm([20, 20, 7], "none", max_positions=20) == 3
     assert eval_lm([35, 35, 7], "eos", max_positions=20) == 1
+    with pytest.raises(ValueError, match=r"at most 20 tokens, .* got 2 of 2 .* --sample-break-mode none"):
+        eval_lm([35, 21], "eos", max_positions=20)  # whose perplexity of no word fairseq prints as 1
 
 
 # --- training --------------------------------------------------------------------------------------------------------

@@ -104,8 +104,7 @@ def differences_of_settings(first: dict[str, Any], other: dict[str, Any]) -> Ite
 
     Options that a preset may set by its name are compared between models of one preset alone.
     """
-    one_preset = preset_of(first) == preset_of(other)
-    choices = [choice for choice in ALL if one_preset or choice not in SET_BY_PRESETS]
+    choices = [choice for choice in ALL if preset_of(first) == preset_of(other) or choice not in SET_BY_PRESETS]
     return differences((object, _as_options(first)), (object, _as_options(other)), choices)
 
 

@@ -42,8 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.vectors.text_file import write_vectors
     from fairseq_tiedemb.vectors.word_table import WordTable
 
-    often = count_words(stream, len(dictionary), dictionary.nspecial)
-    words = np.flatnonzero(often >= arguments.min_count)
+    words = np.flatnonzero(count_words(stream, len(dictionary), dictionary.nspecial) >= arguments.min_count)
     if len(words) <= arguments.dim:
         needs = f"fewer than the words that come {arguments.min_count} times or more"
         got = f"{arguments.dim} for {len(words)}"

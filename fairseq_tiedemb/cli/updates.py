@@ -45,8 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.checkpoint:  # a missing text must fail before the gradients are computed
         arguments.gen_subset = arguments.gen_subset or "test"
         read_stream(arguments.data, arguments.gen_subset, dictionary, flag="--gen-subset")
-    batches = stream_batches(arguments, dictionary)
-    words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)
+    words = (batch["net_input"]["src_tokens"].numpy() for batch in stream_batches(arguments, dictionary))
     not_words = (dictionary.bos(), dictionary.pad())
     print("\n".join(input_updates(words, len(dictionary), not_words=not_words).describe()))
     for checkpoint in arguments.checkpoint:

@@ -84,13 +84,13 @@ def eval_lm_blocks(original: Any, self: Any, dataset: Any, *args: Any, **kwargs:
     """Refuse `fairseq-eval-lm --tokens-per-sample` above the model's maximum length.
 
     Without it: fairseq drops all longer blocks (tasks/language_modeling.py:366), prints the perplexity of the rest,
-    which may be 7 tokens of a test set, and exits with 0. Overlong sentences (`--sample-break-mode eos`) are still
-    dropped and counted, as in every command. Goes when eval-lm heeds `--skip-invalid-size-inputs-valid-test`.
+    which may be 7 tokens of a test set, or none, and exits with 0. Some overlong sentences (`--sample-break-mode eos`)
+    are dropped and counted, as in every command. Goes when it heeds `--skip-invalid-size-inputs-valid-test`.
     """
     limit = kwargs.get("max_positions")
-    if isinstance(limit, int | float) and self.args.sample_break_mode != "eos":
+    if isinstance(limit, int | float):
         sizes = np.asarray(dataset.sizes) + kwargs.get("context_window", 0)
-        if (sizes > limit).any():
+        if (sizes > limit).sum() >= (max(1, len(sizes)) if self.args.sample_break_mode == "eos" else 1):
             raise ValueError(
                 f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained "
                 f"with; got {(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and "

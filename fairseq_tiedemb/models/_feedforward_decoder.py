@@ -44,10 +44,9 @@ class FeedForwardDecoder(StreamDecoder):
         words = self._with_context(prev_output_tokens, stream_position)
         if incremental_state is not None:
             words = words[:, 1 - self.order :]
-        contexts_BTC = words.unfold(1, self.order - 1, 1)
         # One lookup of all contexts and one product: faster than windows over single embeddings, which are copied, and
         # than one product per context position, whose sums are copied.
-        features = self.stack(self.embed_tokens(contexts_BTC).flatten(2))
+        features = self.stack(self.embed_tokens(words.unfold(1, self.order - 1, 1)).flatten(2))
         return features if self.deep_output is None else self.deep_output(features)
 
     def _with_context(self, tokens_BT: Tensor, stream_position: int | None) -> Tensor:

@@ -57,8 +57,7 @@ def _widths(settings: Settings) -> Widths:
     width, features = settings("decoder_embed_dim"), settings("decoder_hidden_size")
     if settings.on(SKIP):
         features += (settings("ngram_order") - 1) * width
-    nonlinear = str(settings("deep_output")) in ACTIVATIONS
-    return Widths(width, width if nonlinear else features, projected=width)
+    return Widths(width, width if str(settings("deep_output")) in ACTIVATIONS else features, projected=width)
 
 
 P_AND_BIAS = ("projection", "projection_bias")

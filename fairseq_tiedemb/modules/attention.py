@@ -67,8 +67,7 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
     # The smallest number, because -inf would give NaN for a sentence of padding only (an empty line).
     energies.masked_fill_(source.padding_nS.unsqueeze(1), torch.finfo(energies.dtype).min)
     weights = torch.softmax(energies, -1).to(query_BA.dtype)
-    contexts = torch.bmm(weights, source.annotations_nSC)
-    return weights.flatten(0, 1), contexts.flatten(0, 1)
+    return weights.flatten(0, 1), torch.bmm(weights, source.annotations_nSC).flatten(0, 1)
 
 
 class AttentionGradients:

@@ -40,6 +40,8 @@ class Bands(Head):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         layers = self.layers
         check_target(target_N, len(features_ND), layers.cutoff[-1])
+        if not len(target_N):  # as of a process whose rows of the stream have ended
+            return exact(features_ND).sum(1)
         scores, targets = layers(features_ND.unsqueeze(0), target_N.long())
         # Not F.cross_entropy, for which -100 is no word at all.
         parts = exact(scores[0]).log_softmax(-1).gather(1, targets[0].unsqueeze(1)).squeeze(1)

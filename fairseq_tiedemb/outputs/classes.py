@@ -141,8 +141,7 @@ class ClassBased(CountedHead):
 
 def _same_classes(one: Tensor, other: Tensor) -> bool:
     """Whether two numberings (V,) put the same tokens together."""
-    pairs = torch.stack((one, other)).unique(dim=1)
-    return pairs.size(1) == len(one.unique()) == len(other.unique())
+    return torch.stack((one, other)).unique(dim=1).size(1) == len(one.unique()) == len(other.unique())
 
 
 def frequency_bins(counts: Tensor, classes: int) -> Tensor:

@@ -170,10 +170,14 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
         ends = []
     # fairseq's last band may be the one that ends with the dictionary.
     all_ends = ends if fairseqs and ends and ends[-1] == size else [*ends, size]
-    fewest = 2 if side == "input" else 1  # words of a band: fairseq draws its second row anew
+    # Words of a band: fairseq draws the second row of an input's anew.
+    fewest = 2 if side == "input" or (settings.shares is not None and not fairseqs) else 1
     if not ends or any(high - low < fewest for low, high in zip([0, *all_ends], all_ends, strict=False)):
         needs = f"rising whole numbers between 0 and {size}, the size of the dictionary" + ", 2 apart" * (fewest - 1)
-        raise ValueError(f"{flag}: needs {needs}; got {value}. Use {size // 5},{3 * size // 5}, say.")
+        low = max(fewest, size // 5)
+        high = max(low + fewest, 3 * size // 5)
+        use = f"{low},{high}, say" if high + fewest <= size else "one table, without bands"
+        raise ValueError(f"{flag}: needs {needs}; got {value}. Use {use}.")
     # fairseq checks no width of bands that the output alone has.
     if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor ** len(ends) < 1):
         needs = f"1 or more, and a last band, of {width} / factor^{len(ends)}, at least 1 wide"

@@ -124,8 +124,8 @@ class WordPairsTask(FairseqTask):
     ) -> iterators.EpochBatchIterator:
         """Batches of pairs.
 
-        Raises ValueError without ``--max-tokens``, the batch size in tokens, and if the first batch has no pairs, since
-        fairseq gives the first batch to processes without data.
+        Raises ValueError without ``--max-tokens``, the batch size in tokens, and if no batch has pairs. One with pairs
+        is the first, which fairseq gives to processes without data.
         """
         if max_tokens is None or max_tokens < 1 or max_sentences is not None:
             needs = "a number of text tokens per batch, and no --batch-size, with --task word_pairs"
@@ -141,12 +141,14 @@ class WordPairsTask(FairseqTask):
         )
         # Resumed training starts its data workers before fairseq sets the dataset's epoch.
         pairs.set_epoch(epoch)
-        if not pairs[0]["ntokens"]:
-            needs = f"pairs of words in the first batch of {dataset.split}"
-            got = f"none with --max-tokens {max_tokens} and --subsampling {self.cfg.subsampling}"
-            use = "--max-tokens 4000 and --subsampling 1e-3, say"
-            raise ValueError(f"--max-tokens: needs {needs}; got {got}. Use {use}.")
-        return epoch_batches(pairs, [[batch] for batch in range(len(pairs))], shuffles=True, epoch=epoch, **options)
+        batches = [[batch] for batch in range(len(pairs))]
+        first = next((batch for (batch,) in batches if pairs[batch]["ntokens"]), None)
+        if first is None:
+            got = f"none in {dataset.split} with --max-tokens {max_tokens} and --subsampling {self.cfg.subsampling}"
+            use = "--max-tokens 4000 and --subsampling 1e-3, say, or a text with words of the training"
+            raise ValueError(f"--max-tokens: needs pairs of words; got {got}. Use {use}.")
+        batches.insert(0, batches.pop(first))
+        return epoch_batches(pairs, batches, shuffles=True, epoch=epoch, **options)
 
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, ignore_grad: bool = False, **kw: Any

@@ -81,8 +81,7 @@ def _tied(state: dict[str, Any], names: dict[str, str | None]) -> bool:
     if names["in"] is None or _in_bands(state, "out"):
         return False
     if names["out"] is None:
-        settings = section_of(state, "model")
-        return any(settings.get(flag) for flag in (TYING, THREE_WAY))
+        return any(section_of(state, "model").get(flag) for flag in (TYING, THREE_WAY))
     return torch.equal(state["model"][names["in"]], state["model"][names["out"]])
 
 

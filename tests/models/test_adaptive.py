@@ -137,3 +137,12 @@ def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, me
     features = torch.randn(200, 256)
     loss = torch.nn.functional.cross_entropy(decoder.output_projection.scores(features), torch.randint(4, 500, (200,)))
     assert abs(loss.item() - math.log(500)) < 1.0
+
+
+def test_tied_bands_of_no_words_have_no_loss() -> None:
+    """As of a process whose rows of the stream have ended."""
+    head = recurrent_lms.build(**RECURRENT).output.head
+    features = torch.zeros(0, 6, requires_grad=True)
+    loss = head.loss(features, torch.zeros(0, dtype=torch.long)).loss
+    loss.backward()
+    assert (loss.item(), features.grad.shape) == (0.0, (0, 6))

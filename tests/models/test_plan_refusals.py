@@ -102,6 +102,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ("tied_lstm_lm", {**DECODER, "adaptive_softmax_cutoff": ends}, f"-cutoff: needs rising .* {V}, .* {ends}. Use")
         for ends in ("foo", "8,5", "5,5", "0,5", f"5,{V}", "100", "5.5")
     ),
+    # A tied band is fairseq's, whose second row is drawn anew.
+    *(
+        (
+            "tied_lstm_lm",
+            {**DECODER, "adaptive_softmax_cutoff": ends},
+            f"-cutoff: .*, 2 apart; got {ends}. Use 4,12, say",
+        )
+        for ends in ("1", "5,6", f"{V - 1}")
+    ),
     ("transformer", {"adaptive_softmax_cutoff": [16, 8]}, r"--adaptive-softmax-cutoff: needs rising .*; got \[16, 8\]"),
     (
         "transformer_lm",

@@ -203,6 +203,16 @@ def test_a_batch_without_pairs_is_skipped() -> None:
     assert pairs.collater([]) == {}
 
 
+def test_the_first_batch_has_pairs() -> None:
+    """fairseq gives it to processes without data, and an epoch may draw none of a batch's words."""
+    tokens = text([WORDS.unk()] * 19, range(4, 23))
+    iterator = task_with().get_batch_iterator(tokens, 20)
+    assert iterator.first_batch["ntokens"]
+    assert sorted(number for [number] in iterator.frozen_batches) == [*range(len(iterator.dataset))]
+    with pytest.raises(ValueError, match="--max-tokens: needs pairs of words; got none in .* --subsampling 0.0. Use"):
+        task_with().get_batch_iterator(text([WORDS.unk()] * 19), 20)
+
+
 def test_rare_words_are_left_out() -> None:
     task = task_with(min_count=6)
     assert not task.word_counts.any()
