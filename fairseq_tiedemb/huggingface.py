@@ -118,7 +118,7 @@ def tied_class(base: Any) -> Any:
 
         def _has_the_loss_of_its_logits(self, given: dict[str, Any]) -> bool:
             """Whether the loss is Transformers' own of the next word, and nothing else changes or reads the logits."""
-            if "_loss_function" in vars(self) or self.loss_function.__name__ != "ForCausalLMLoss":
+            if "_loss_function" in vars(self) or getattr(self.loss_function, "__name__", "") != "ForCausalLMLoss":
                 return False
             return all(
                 given.get(name, getattr(config, name, None)) in (None, neutral)

@@ -96,7 +96,7 @@ def output_loss(
         got = f"{options.augmented_loss} without"
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
     if similar_ND is not None and similar_ND.shape != features_ND.shape:
-        needs, got = f"the features' shape {tuple(features_ND.shape)}", tuple(similar_ND.shape)
+        needs, got = f"the features' shape {tuple(features_ND.shape)}", str(tuple(similar_ND.shape))
         raise ValueError(f"similar: needs {needs}; got {got}. Use a row per token.")
     if soft_cap is not None and not soft_cap > 0:
         raise ValueError(f"soft_cap: needs a positive number; got {soft_cap}. Use None for no cap.")

@@ -25,7 +25,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a finite number within the bounds."""
-        if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
+        if isinstance(value, bool) or not issubclass(type(value), Integral if self.whole else Real):
             return False
         return self.at_least <= value <= self.at_most and self.above < value < self.below
 
