@@ -23,7 +23,7 @@ OF_TRANSLATION: Refusals = [
     ("--dropout 1.5", r"--dropout: needs a probability in \[0, 1\); got 1.5"),
     (
         "--best-checkpoint-metric bleu",
-        "needs what validation logs, loss, .*ppl.*; got 'bleu'. Use one; bleu needs --eval-bleu",
+        "needs what validation logs, loss, .*ppl.*; got 'bleu'. Use one of these; bleu needs --eval-bleu",
     ),
     (
         "--best-checkpoint-metric blue --eval-bleu",

@@ -69,9 +69,8 @@ def _tables(model: Any) -> tuple[Any, Tensor]:
         if [len(table) for table in tables] != [len(embed.weight)]:
             shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
             needs = f"an output table with a row for each of {len(embed.weight):,} words"
-            raise ValueError(
-                f"CHECKPOINT: needs {needs}; got {type(model).__name__} with {shown}. Use one with the full softmax."
-            )
+            got = f"{type(model).__name__} with {shown}"
+            raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one with the full softmax.")
         return embed, tables[0]
     layers = [getattr(decoder, name, None) for name in ("output_projection", "fc_out")]
     # Stock fairseq's recurrent decoders have neither if they are tied.

@@ -82,9 +82,8 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
         names = ["loss", *logged.get_smoothed_values(), *more, "num_updates"]
         if metric not in names and not hasattr(trainer.task, "post_validate"):  # which may add to them
             needs = f"what validation logs, {', '.join(dict.fromkeys(names))}"
-            raise ValueError(
-                f"--best-checkpoint-metric: needs {needs}; got {metric!r}. Use one; bleu needs --eval-bleu."
-            )
+            use = "one of these; bleu needs --eval-bleu"
+            raise ValueError(f"--best-checkpoint-metric: needs {needs}; got {metric!r}. Use {use}.")
     trainer._dummy_batch = of_training
     return loaded
 

@@ -182,9 +182,8 @@ def _tree(options: TreeConfig, table: SharedEmbedding, counts: Tensor | None, wo
 
 def _check_tree(options: TreeConfig) -> None:
     if options.tree == BY_CLASSES and not options.class_file:
-        raise ValueError(
-            f"--tree {BY_CLASSES}: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one."
-        )
+        use = "`fairseq-tiedemb classes` to make one, or --tree huffman"
+        raise ValueError(f"--tree {BY_CLASSES}: needs --class-file; got none. Use {use}.")
 
 
 def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
