@@ -36,7 +36,9 @@ def check_features(features: Tensor, width: int, *, name: str = "features") -> T
     return features
 
 
-def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, terms: dict[str, Any]) -> None:
+def check_loss_inputs(
+    features_ND: Tensor, table_VD: Tensor, target_N: Tensor, terms: dict[str, Any], similar_ND: Any, soft_cap: Any
+) -> None:
     """Checks the arguments of ``output_loss``; the ValueError names the first bad one.
 
     ``terms`` holds scale, offset and bias, (V,) or None.
@@ -53,6 +55,11 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
         if term is not None and (not isinstance(term, Tensor) or term.shape != (size,)):
             got = tuple(term.shape) if isinstance(term, Tensor) else repr(term)
             raise ValueError(f"{name}: needs shape ({size},), one number per token; got {got}. Use {name}.expand(V).")
+    if similar_ND is not None and similar_ND.shape != features_ND.shape:
+        needs, got = f"the features' shape {tuple(features_ND.shape)}", tuple(similar_ND.shape)
+        raise ValueError(f"similar: needs {needs}; got {got}. Use a row per token.")
+    if soft_cap is not None and not soft_cap > 0:
+        raise ValueError(f"soft_cap: needs a positive number; got {soft_cap}. Use None for no cap.")
 
 
 def check_target(target_N: Tensor, count: int, size: int) -> None:

@@ -91,15 +91,11 @@ def output_loss(
             raise ValueError(f"log_prior: needs shape ({len(target_N)}, K); got {shape}. Use a row per token.")
         check_unset(options, ("z_loss", "augmented_loss"), "a mixture (log_prior_NK)")
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
-    check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
+    terms = {"scale": scale, "offset": offset, "bias": bias}
+    check_loss_inputs(features_ND, table_VD, target_N, terms, similar_ND, soft_cap)
     if options.augmented_loss and similar_ND is None:
         got = f"{options.augmented_loss} without"
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-    if similar_ND is not None and similar_ND.shape != features_ND.shape:
-        needs, got = f"the features' shape {tuple(features_ND.shape)}", str(tuple(similar_ND.shape))
-        raise ValueError(f"similar: needs {needs}; got {got}. Use a row per token.")
-    if soft_cap is not None and not soft_cap > 0:
-        raise ValueError(f"soft_cap: needs a positive number; got {soft_cap}. Use None for no cap.")
     exact = exact_dtype(table_VD)
     similar, start = (None if tensor is None else tensor.detach() for tensor in (similar_ND, offset))
     prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact).contiguous()
