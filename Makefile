@@ -6,6 +6,7 @@
 #   make slow       the tests that install or train something
 #   make gpu        the tests that need a GPU
 #   make benchmark  the speed measurements; wants an idle machine
+#   make benchmark-gpu  those of a GPU
 #   make report     the texts on results, the page build/report.html, and what README quotes
 #   make docs       the reference of every module and function, in build/docs
 #   make format     format and repair the sources
@@ -32,7 +33,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: venv check-python demo test lint lint-where-pinned pytest slow gpu benchmark report docs format clean
+.PHONY: venv check-python demo test lint lint-where-pinned pytest slow gpu benchmark benchmark-gpu report docs format clean
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # The folder of the checkout must not be shadowed by another copy.
@@ -56,10 +57,13 @@ slow: $(READY)
 	$(PYTEST) -m slow
 
 gpu: $(READY)
-	$(PYTEST) -m gpu
+	$(PYTEST) -m 'gpu and not benchmark'
 
 benchmark: $(READY)
-	$(PYTEST) -m benchmark -s tests/benchmarks
+	$(PYTEST) -m 'benchmark and not gpu' -s tests/benchmarks
+
+benchmark-gpu: $(READY)
+	$(PYTEST) -m 'benchmark and gpu' -s tests/benchmarks
 
 report: $(READY)
 	python recipes/draw_sharing.py recipes/figures/sharing.svg

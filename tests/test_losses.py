@@ -371,6 +371,7 @@ def test_weight_of_z_loss_out_of_range_is_refused(z: float) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_method
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_gpu_gives_the_same(method: str, dtype: torch.dtype) -> None:
