@@ -86,7 +86,8 @@ def test_output_loss(words: int, vocabulary: int, width: int, dtype: torch.dtype
     features = torch.randn(words, width, device=DEVICE, dtype=dtype).requires_grad_()
     zipf = 1 / torch.arange(1, vocabulary + 1, device=DEVICE).float()
     target = torch.multinomial(zipf, words, replacement=True)
-    tables = {method: SharedEmbedding(vocabulary, width, 1, method=method).to(DEVICE, dtype) for method in LIUS_METHODS}
+    with torch.device(DEVICE):
+        tables = {name: SharedEmbedding(vocabulary, width, 1, method=name).to(dtype) for name in LIUS_METHODS}
     plain = tables["plain"].weight
     losses: dict[str, Callable[[], torch.Tensor]] = {
         "F.cross_entropy": lambda: F.cross_entropy(F.linear(features, plain), target, reduction="sum"),
