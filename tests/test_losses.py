@@ -375,7 +375,8 @@ def test_weight_of_z_loss_out_of_range_is_refused(z: float) -> None:
 @every_method
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_gpu_gives_the_same(method: str, dtype: torch.dtype) -> None:
-    exact, features, target = case(method, bias=True)
+    # The gradient of a short row, divided by its squared norm, is beyond float16.
+    exact, features, target = case(method, bias=True, shortest=0.3 if dtype == torch.float16 else 1e-4)
     truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1, 0.02), [features, exact.weight])
     table = copy.deepcopy(exact).to("cuda", dtype)
     inputs = [features.detach().to("cuda", dtype).requires_grad_(), table.weight]

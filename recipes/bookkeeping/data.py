@@ -139,7 +139,7 @@ class Environment:
         dirty: whether package or recipes differ from the commit.
         versions: of Python and of packages.
         processor: its name.
-        accelerators: the GPUs' names, as fairseq-train's log has them.
+        accelerators: the names of the GPUs that trained.
     """
 
     date: str

@@ -4,7 +4,9 @@ Every reader raises a ValueError that names the flag and the file, if the file c
 figure that is not finite.
 """
 
+import contextlib
 import re
+import subprocess
 from pathlib import Path
 
 from fairseq_tiedemb.results import logs
@@ -14,8 +16,6 @@ from .data import Figure
 
 # fairseq-tiedemb ngram --test: predicted, unknown, perplexity, file.
 NGRAM = re.compile(r" *([\d,]+) +[\d,]+ +(\S+)  (\S.*)")
-# fairseq-train.
-ACCELERATOR = re.compile(r"^.*rank +\d+: capabilities = .*; name = (.+?) *$", re.MULTILINE)
 
 
 def read_eval_lm(path: Path, *, flag: str) -> Figure:
@@ -43,8 +43,17 @@ def read_ngram(path: Path, name: str, *, flag: str) -> Figure:
 
 
 def read_accelerators(text: str) -> tuple[str, ...]:
-    """The names of the GPUs that fairseq-train's log tells, each once."""
-    return tuple(dict.fromkeys(ACCELERATOR.findall(text)))
+    """The names of this machine's GPUs, each once, if fairseq-train's log is of a training on them.
+
+    fairseq-train prints the names, but leaves them out of --log-file, whose first line has the settings.
+    """
+    if "'cpu': False" not in text.partition("\n")[0]:
+        return ()
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return tuple(dict.fromkeys(found.splitlines()))
+    return ()
 
 
 def read_figure(text: str, *, flag: str) -> Figure:

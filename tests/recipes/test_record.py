@@ -15,7 +15,7 @@ from fairseq_tiedemb.results.environment import versions
 
 from ..results.logs import BLEU, EVAL_LM, SIGNATURE, TRAIN, USAGE
 from .project import TABLE, Project
-from .shell import RECIPES
+from .shell import RECIPES, write_programs
 
 NGRAM = """\
 modified Kneser-Ney, order 5: 929,589 tokens, 9,999 types with </s>; n-grams by order: 10,000
@@ -26,7 +26,9 @@ modified Kneser-Ney, order 5: 929,589 tokens, 9,999 types with </s>; n-grams by 
 """
 
 
-def test_a_folder_of_a_training(project: Project) -> None:
+def test_a_folder_of_a_training(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = {"nvidia-smi": '[[ $1 == --query-gpu=name ]] && echo "NVIDIA H200" && echo "NVIDIA H200"'}
+    monkeypatch.setenv("PATH", write_programs(project.folder / "programs", gpus))
     for name, text in (
         ("score-test.log", EVAL_LM.format(117.13)),
         ("bleu.bleu", BLEU.format("42.74")),
@@ -58,7 +60,7 @@ def test_a_folder_of_a_training(project: Project) -> None:
     assert environment["versions"] == versions()
     assert environment["versions"]["fairseq_tiedemb"] == fairseq_tiedemb.__version__
     assert "none" not in environment["versions"].values()
-    assert environment["accelerators"] == ["NVIDIA H100 80GB HBM3"]
+    assert environment["accelerators"] == ["NVIDIA H200"]
     assert environment["processor"]
     assert (project.results / "small/small-2.norms.svg").read_text() == "<svg/>"
 
@@ -67,6 +69,16 @@ def test_a_folder_of_a_training(project: Project) -> None:
     assert project.record("small", "--folder", project.folder / "run", "--figure", "test=1", seed=2)[0] == 0
     assert project.result("small-2")["figures"]["test"] == {"value": 1, "unit": "perplexity", "paper": 114.5}
     assert [path.name for path in (project.results / "small").iterdir()] == ["small-2.json"]
+
+
+@pytest.mark.parametrize(("trained", "script"), [("'cpu': True", "echo A100"), ("'cpu': False", "exit 9")])
+def test_a_training_without_a_gpu_has_none(
+    trained: str, script: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", write_programs(project.folder / "programs", {"nvidia-smi": script}))
+    project.write("run/train.log", TRAIN.replace("'cpu': False", trained))
+    assert project.record("small", "--folder", project.folder / "run", seed=3)[0] == 0
+    assert project.result("small-3")["environment"]["accelerators"] == []
 
 
 def test_flags(project: Project) -> None:
