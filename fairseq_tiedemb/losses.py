@@ -18,19 +18,20 @@ from .precision import exact_dtype
 from .products import fill, row_multiple
 from .squared_norms import blocks, slices
 
-# Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
-# and more passes over the table's gradient: with V = 128,000, 128 rows take 1.05 times as long as 512, 64 rows 1.21.
+# Rows of logits in memory at a time. 256 to 1,024 rows cost a CPU the same within noise, 128 with V = 128,000 1.05 times
+# as much, 64 rows 1.21: thin products, and more passes over the table's gradient.
 ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
-SCORES = 2**24
-FEWEST_ROWS = 64
+SCORES, FEWEST_ROWS = 2**24, 64
+# A GPU multiplies so fast that passes cost the most: with these numbers, times this, there are fewer.
+MORE_ON_GPU = 4
 # Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
 # as long. V = 250,000, D = 128: 4 MB beyond the gradient instead of 309, in 0.9 of the time.
 BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
-# Gradients of logits are below 1, or below the largest scale. They are multiplied up to this bound before they are
-# rounded to fp16, which has nothing below 6e-8, and to less where products with these features or this table might
-# overflow: see `_ChunkedLoss.lift`. A row of tiny norm, with a method that divides by the squared norm, therefore costs
-# other rows' gradients precision: 1.5 % at a hundredth of their norm, most of it at a thousandth (fp16).
+# Gradients of logits are below 1, or below the largest scale. Before they are rounded to fp16, which has nothing below
+# 6e-8, they are multiplied up to this bound, or less where products might overflow: see `_ChunkedLoss.lift`. A row of
+# tiny norm, with a method that divides by its square, therefore costs other rows' gradients precision: 1.5 % at a
+# hundredth of their norm, most of it at a thousandth.
 HALF_SCALE = 128.0
 # Replaces a scale of 0, because the gradient of the scale is computed by a division by the scale; in fp16 it is a part
 # of the largest scale.
@@ -59,10 +60,9 @@ def output_loss(
 
     with y_v = scale_v (w_v . similar) + offset_v, constants without a gradient, and tau the augmented temperature.
 
-    The forward pass also computes the gradients, from at most ``ROWS`` rows of logits at a time. Memory is therefore
-    that of the table's gradient, not N x V. Without ``reduce``, and in a second backward pass, the gradients are
-    computed again. Arithmetic on logits is in float32 (float64 for a float64 table). Matrix products use the table's or
-    autocast's dtype.
+    The forward pass also computes the gradients, from ``ROWS`` rows of logits at a time. Memory is therefore that of
+    the table's gradient, not N x V. Without ``reduce``, and in a second backward pass, they are computed again.
+    Arithmetic on logits is in float32 (float64 for a float64 table); products use the table's or autocast's dtype.
 
     Args:
         features_ND: features h, one row per token to predict.
@@ -200,7 +200,8 @@ class _ChunkedLoss:
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
         self.multiple = row_multiple(table, len(features))
-        rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
+        more = 1 if table.device.type == "cpu" else MORE_ON_GPU
+        rows = min(more * ROWS, max(more * SCORES // max(len(table), 1), FEWEST_ROWS))
         rows = math.ceil(rows / self.together) * self.together
         self.scores = table.new_empty(self.filled(min(rows, len(features))), len(table))
         self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)

@@ -317,16 +317,24 @@ def test_never_holds_all_scores(method: str) -> None:
     assert products.largest == 3 * 100
 
 
+needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+
+@pytest.mark.parametrize(("device", "more"), [("cpu", 1), pytest.param("cuda", 4, marks=needs_gpu)])
 @pytest.mark.parametrize(("scores", "rows"), [(100, 2), (500, 5), (1_000, 7)])
-def test_a_large_vocabulary_has_fewer_rows_at_a_time(scores: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_vocabulary_has_fewer_rows_at_a_time(
+    scores: int, rows: int, device: str, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "ROWS", 7)
     monkeypatch.setattr(module, "SCORES", scores)
-    monkeypatch.setattr(module, "FEWEST_ROWS", 2)
-    table, features = SharedEmbedding(100, 2, 1), torch.randn(50, 2, requires_grad=True)
+    monkeypatch.setattr(module, "FEWEST_ROWS", 2 * more)
+    table, target = SharedEmbedding(100, 2, 1).to(device), torch.arange(50, device=device)
+    features = torch.randn(50, 2, device=device, requires_grad=True)
     with Products() as products:
-        loss = table.loss(features, torch.arange(50)).loss
-    assert products.largest == rows * 100
-    torch.testing.assert_close(loss, F.cross_entropy(table.scores(features), torch.arange(50), reduction="sum"))
+        loss = table.loss(features, target).loss
+    chunks = math.ceil(50 / (more * rows))  # of equal size
+    assert products.largest == math.ceil(50 / chunks) * 100
+    torch.testing.assert_close(loss, F.cross_entropy(table.scores(features), target, reduction="sum"))
 
 
 def test_of_a_vocabulary_too_large_for_that_only_a_block_of_words_is_held(monkeypatch: pytest.MonkeyPatch) -> None:

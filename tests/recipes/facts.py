@@ -197,7 +197,7 @@ SMALL_NMT = {
 }
 # What fairseq understands of the trainings of a recipe, on 4 GPUs: the papers' settings.
 FACTS: dict[str, dict[str, Any]] = {
-    "train-table5-large.sh": ZAREMBA | {"fp16": False},
+    "train-table5-large.sh": ZAREMBA,
     "train-table6-small.sh": ZAREMBA,
     **{f"train-table7-{corpus}-small.sh": ZAREMBA for corpus in ("bbc", "imdb", "text8")},
     "train-small-record.sh": {
