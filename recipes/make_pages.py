@@ -7,7 +7,6 @@ files of --fill between `<!-- results:TABLE [COLUMN ...] -->` or `<!-- results:T
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -80,9 +79,8 @@ def of_results(arguments: argparse.Namespace) -> dict[Path, str]:
         subjects=subjects,
     )
     for path in arguments.fill:
-        explained = os.path.relpath(output / "RESULTS.md", path.parent)
         content = path.read_text(encoding="utf-8")
-        made[path] = texts.fill(content, data, flag=f"--fill {path}", explained=explained)
+        made[path] = texts.fill(content, data, flag=f"--fill {path}")
     return made
 
 

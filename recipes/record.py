@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _earlier(path: Path, result: Result) -> set[str]:
-    """Names of the figures that an earlier result of the same row and seed measured; none if it was entered by hand.
+    """Names of the figures that an earlier result of the same row and seed measured.
 
     Raises:
         ValueError: if the file has another row's result: `a` with seed 1 and `a-1` without seed share a name.
@@ -117,7 +117,7 @@ def _earlier(path: Path, result: Result) -> set[str]:
             f"ROW, --seed: need a file of their own; got {path}, which has the row {other['row']} with the seed "
             f"{other.get('seed')}. Use another name of the row in the table."
         )
-    return set() if "entered" in other else set(other["figures"])
+    return set(other["figures"])
 
 
 def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Result, dict[str, bytes]]:

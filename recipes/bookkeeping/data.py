@@ -172,7 +172,6 @@ class Result:
         row: its name.
         seed: of the training; None for what has none.
         figures: by column.
-        entered: why it was entered, for one that no command recorded: such a result has no environment.
         command: what measured it.
         environment: where, when and with which versions.
         usage: CPU seconds and memory of the training.
@@ -185,9 +184,8 @@ class Result:
     row: str
     seed: int | None = None
     figures: dict[str, Figure]
-    entered: str | None = None
-    command: str | None = None
-    environment: Environment | None = None
+    command: str
+    environment: Environment
     usage: Usage | None = None
     curve: dict[str, dict[int, float]] = field(default_factory=dict)
     note: str | None = None
@@ -249,11 +247,11 @@ def read_result(path: Path, table: Table) -> Result:
     with named(path):
         values = json.loads(path.read_text(encoding="utf-8"))
         figures = {name: Figure(**each) for name, each in values.pop("figures").items()}
-        place, usage = values.pop("environment", None), values.pop("usage", None)
+        place, usage = values.pop("environment"), values.pop("usage", None)
         curve = {name: {int(epoch): ppl for epoch, ppl in of.items()} for name, of in values.pop("curve", {}).items()}
         result = Result(
             figures=figures,
-            environment=place and Environment(**place | {"accelerators": tuple(place.get("accelerators", ()))}),
+            environment=Environment(**place | {"accelerators": tuple(place.get("accelerators", ()))}),
             usage=usage and Usage(**usage | {"commits": tuple(usage.get("commits", ()))}),
             curve=curve,
             pictures=pictures_beside(path),
@@ -264,8 +262,6 @@ def read_result(path: Path, table: Table) -> Result:
             due = (table.column(name, flag="figures").unit, row.paper.get(name))
             if (figure.unit, figure.paper) != due:
                 raise ValueError(f"{name} with unit and paper's figure {(figure.unit, figure.paper)}, its table {due}")
-        if result.entered is None and (result.command is None or result.environment is None):
-            raise ValueError("neither command and environment nor `entered` with the reason")
         if (result.table, result.stem) != (path.parent.name, path.stem):
             raise ValueError(f"a result of {result.table}/{result.stem}")
     return result

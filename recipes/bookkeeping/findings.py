@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_tiedemb.results.grid import Cell, Grid, number
 
 from .data import DERIVED, Column, Result, Table, named
-from .summary import ENTERED, measured, seeds_of
+from .summary import measured, seeds_of
 
 # `{TABLE/ROW/COLUMN}` within a claim.
 QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
@@ -83,11 +83,10 @@ class Data:
             raise ValueError(f"{flag}: needs a figure that was measured; got none for {name}. Run {row.command}.")
         return column, results
 
-    def quote(self, name: str, *, flag: str, mark: str = ENTERED) -> str:
-        """The figure TABLE/ROW/COLUMN: a value, or the mean over seeds; `mark` follows what was entered."""
+    def quote(self, name: str, *, flag: str) -> str:
+        """The figure TABLE/ROW/COLUMN: a value, or the mean over seeds."""
         column, results = self.find(name, flag=flag)
-        text = number(measured(column, results).value or 0, column.digits)
-        return text + mark * any(result.entered for result in results)
+        return number(measured(column, results).value or 0, column.digits)
 
 
 def read_findings(path: Path, data: Data) -> Findings:

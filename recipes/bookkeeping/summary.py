@@ -9,15 +9,11 @@ from fairseq_tiedemb.results.grid import NOTHING, PAPER, Cell, Grid, Section, nu
 
 from .data import CPU_MINUTES, Column, Figure, Result, Row, Table
 
-# Stands after a figure that was entered and not recorded.
-ENTERED = "†"
 CAPTION = "Perplexity by epoch: validation solid, training (running) dashed."
 
 
 def section(table: Table, results: Sequence[Result]) -> Section:
     """The whole of what a report says of a table."""
-    # One result a row that nothing is known of but its figures is all in the table already.
-    told = len({result.row for result in results}) == len(results) and all(result.entered for result in results)
     missing = not_run(table, results)
     pictures = {
         f"{table.row(result.row, flag='row').label}{_seed(result)}: {kind}": path
@@ -30,30 +26,27 @@ def section(table: Table, results: Sequence[Result]) -> Section:
         paragraphs=(
             f"Source: {table.source}.",
             *table.notes,
-            *(f"{ENTERED} {reason}." for reason in dict.fromkeys(each.entered for each in results if each.entered)),
             *of_one_training(table, results),
         ),
         grid=grid(table, results) if results else None,
         missing=missing if missing.rows else None,
         charts=charts(table, results),
         pictures=pictures,
-        details={} if told else {"Each run": each_run(table, results)},
+        details={"Each run": each_run(table, results)} if results else {},
         subject=table.subject,
     )
 
 
 def rows_run(sections: Sequence[Section], results: Sequence[Result]) -> str:
-    """How many rows were run, and how many results were entered."""
+    """How many rows were run."""
     run = sum(len(each.grid.rows) for each in sections if each.grid)
     missing = sum(len(each.missing.rows) for each in sections if each.missing)
-    entered = [result.entered for result in results if result.entered]
-    marked = f", {len(entered)} of them {ENTERED} {'; '.join(dict.fromkeys(entered))}" if entered else ""
-    return f"{run} of {run + missing} rows were run, in {len(results)} results{marked}."
+    return f"{run} of {run + missing} rows were run, in {len(results)} results."
 
 
 def measured_on(results: Sequence[Result]) -> str:
     """Devices and versions of results."""
-    environments = [result.environment for result in results if result.environment]
+    environments = [result.environment for result in results]
     devices = sorted({device for each in environments for device in (each.processor, *each.accelerators)})
     versions = []
     for name in dict.fromkeys(name for each in environments for name in each.versions):
@@ -122,19 +115,17 @@ def heading(column: Column) -> str:
 def measured(column: Column, results: Sequence[Result]) -> Cell:
     """What was measured of a column: one value, with its range where it has one, or mean and standard deviation.
 
-    The deviation is that of a sample: the sum of squares over n - 1. A dagger marks what was entered and not recorded.
+    The deviation is that of a sample: the sum of squares over n - 1.
     """
-    having = [(result, figure) for result in results if (figure := result.figure(column.name))]
-    if not having:
+    figures = [figure for result in results if (figure := result.figure(column.name))]
+    if not figures:
         return NOTHING
-    mark = ENTERED * any(result.entered for result, _ in having)
-    figures = [figure for _, figure in having]
     if len(figures) == 1:
-        return Cell(one(figures[0], column.digits) + mark, figures[0].value)
+        return Cell(one(figures[0], column.digits), figures[0].value)
     mean = statistics.fmean(figure.value for figure in figures)
     spread = statistics.stdev(figure.value for figure in figures)
     text = f" ± {number(spread, column.digits)}" if len({figure.value for figure in figures}) > 1 else ""
-    return Cell(number(mean, column.digits) + text + mark, mean)
+    return Cell(number(mean, column.digits) + text, mean)
 
 
 def one(figure: Figure, digits: int) -> str:
@@ -181,13 +172,10 @@ def each_run(table: Table, results: Sequence[Result]) -> Grid:
         cells += [measured(column, [result]) for column in table.columns]
         cells += [measured(CPU_MINUTES, [result]), memory([result])]
         cells.append(Cell(str(usage.runs), usage.runs) if usage and usage.runs else NOTHING)
-        if environment is None:
-            cells += [Cell("entered"), NOTHING, NOTHING, NOTHING]
-        else:
-            device = ", ".join([environment.processor, *environment.accelerators])
-            cells += [Cell(environment.date), Cell(commits(result)), Cell(device)]
-            cells.append(Cell(environment.versions.get("fairseq_tiedemb", NOTHING.text)))
-        cells.append(Cell(f"`{result.command}`") if result.command else NOTHING)
+        device = ", ".join([environment.processor, *environment.accelerators])
+        cells += [Cell(environment.date), Cell(commits(result)), Cell(device)]
+        cells.append(Cell(environment.versions.get("fairseq_tiedemb", NOTHING.text)))
+        cells.append(Cell(f"`{result.command}`"))
         cells.append(Cell(result.note) if result.note else NOTHING)
         rows.append(tuple(cells))
     return without_empty_columns(headings, rows)
@@ -196,7 +184,7 @@ def each_run(table: Table, results: Sequence[Result]) -> Grid:
 def commits(result: Result) -> str:
     """The commit of the evaluation, and those of the training where they are others; `+` after changed sources."""
     environment = result.environment
-    if environment is None or environment.commit is None:
+    if environment.commit is None:
         return NOTHING.text
     own = environment.commit + "+" * bool(environment.dirty)
     trained = [commit for commit in (result.usage.commits if result.usage else ()) if commit != own]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fairseq_tiedemb.results.grid import Cell, Grid, Section
 
 from .findings import VERDICTS, Data, Findings, claims_grid, counted, linked
-from .summary import ENTERED, grid
+from .summary import grid
 
 # `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
 MARKED = re.compile(r"(<!-- results:([^\s>]*)((?: [^\s>]+)*) -->)(.*?)(<!-- /results -->)", re.DOTALL)
@@ -63,7 +63,7 @@ def overview(
     links.append(f"- [Not run]({PAGES}/{NOT_RUN}): hardware and time that each row needs")
     made = f"{MADE.format('')} Reasons and conditions of the verdicts: [FINDINGS](FINDINGS.md)."
     claims = [*counted(findings.sources), table(claims_grid(findings.sources, where))]
-    return text("# Results", made, *claims, '<a name="entered"></a>', *facts, "## Tables", "\n".join(links))
+    return text("# Results", made, *claims, *facts, "## Tables", "\n".join(links))
 
 
 def subject_page(title: str, sections: Sequence[Section], measured: str) -> str:
@@ -128,7 +128,7 @@ def table(rows: Grid) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in texts)
 
 
-def fill(content: str, data: Data, *, flag: str, explained: str) -> str:
+def fill(content: str, data: Data, *, flag: str) -> str:
     """Fills the marked parts of a text: tables with all of their columns or those named, and single figures.
 
     A figure is the value, or the mean over seeds, alone: how far it varies, the report tells.
@@ -137,7 +137,6 @@ def fill(content: str, data: Data, *, flag: str, explained: str) -> str:
         content: Markdown with marks.
         data: what is quoted.
         flag: that errors name.
-        explained: where RESULTS.md is, seen from the text; the dagger of a figure links there.
 
     Raises:
         ValueError: naming the mark, if it is of an unknown table, row or column, or has no end.
@@ -147,7 +146,7 @@ def fill(content: str, data: Data, *, flag: str, explained: str) -> str:
         begin, name, names, _, end = found.groups()
         where = f"{flag}: {begin}"
         if "/" in name and not names:
-            return f"{begin}{data.quote(name, flag=where, mark=f'[{ENTERED}]({explained}#entered)')}{end}"
+            return f"{begin}{data.quote(name, flag=where)}{end}"
         if "/" in name:
             raise ValueError(f"{where}: needs TABLE, or TABLE/ROW/COLUMN; got {name}{names}. Use one of the two.")
         if name not in data.tables:

@@ -88,30 +88,6 @@ def test_what_was_not_run_is_one_list(project: Project) -> None:
     )
 
 
-def test_entered_results_carry_a_dagger_wherever_they_are_quoted(project: Project) -> None:
-    assert project.record("small", "--figure", "test=5")[0] == 0
-    assert project.record("wt", "--figure", "test=6.5", seed=2)[0] == 0
-    result = project.result("small-1")
-    del result["environment"], result["command"]
-    for row in ("small", "wt"):
-        entered = result | {"row": row, "figures": {"bleu": {"value": 1.25, "unit": "BLEU"}}, "entered": "from a book"}
-        project.write(f"results/small/{row}-1.json", json.dumps(entered))
-    text = project.write("text/text.md", "<!-- results:small/small/bleu --><!-- /results -->\n<!-- results:small -->")
-    text.write_text(text.read_text() + "<!-- /results -->")
-    project.write_findings(claim="c", here="{small/small/bleu}, {small/wt/test}")
-    assert project.make_pages("--fill", text)[0] == 0
-    assert "| Small | – | 114.5 | 1.25† |" in project.page()
-    assert "\n† from a book.\n" in project.page()
-    assert "| Small+WT | 6.5 | 112.4 | 1.25† | 2 |" in project.page(), "of the figure, and not of the row"
-    assert "1.25[†](../RESULTS.md#entered)<!--" in text.read_text()
-    assert " 1.25† |" in text.read_text()
-    for name in ("RESULTS.md", "FINDINGS.md", "report.html"):
-        written = (project.folder / name).read_text()
-        assert "1.25†, 6.5" in written
-        assert "2 of them † from a book." in written
-    assert '<a name="entered"></a>' in (project.folder / "RESULTS.md").read_text()
-
-
 def test_rows_of_one_training_say_so(project: Project) -> None:
     project.write("run/train.log", TRAIN)
     project.write("run/usage.jsonl", USAGE)
@@ -133,6 +109,12 @@ def test_the_same_data_make_the_same_bytes(project: Project) -> None:
     first = {name: (project.folder / name).read_bytes() for name in ("RESULTS.md", "pages/not-run.md", "report.html")}
     assert project.make_pages()[0] == 0
     assert {name: (project.folder / name).read_bytes() for name in first} == first
+
+
+def test_every_committed_result_has_its_commit() -> None:
+    for path in (RECIPES / "results").glob("*/*.json"):
+        environment = json.loads(path.read_text())["environment"]
+        assert re.fullmatch("[0-9a-f]{40}", environment["commit"]), path
 
 
 def test_the_committed_reports_are_those_of_the_data(tmp_path: Path) -> None:
@@ -239,7 +221,10 @@ RESULT |= {"environment": {"date": "2026-11-22", "versions": {"torch": "2"}, "pr
     [
         ("results/small/wt-1.json", RESULT | {"row": "wtt"}, "got wtt. Use small, wt"),
         ("results/small/wt-1.json", RESULT | {"seed": 2}, "got a result of small/wt-2."),
-        ("results/small/wt-1.json", RESULT | {"command": None}, "got neither command and environment nor `entered`"),
+        *(
+            ("results/small/wt-1.json", {key: RESULT[key] for key in RESULT if key != name}, name)
+            for name in ("command", "environment")
+        ),
         ("results/small/wt-1.json", RESULT | {"figures": {"tset": {"value": 1}}}, "got figures: needs a column"),
         (
             "results/small/wt-1.json",

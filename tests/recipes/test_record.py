@@ -103,13 +103,6 @@ def test_flags(project: Project) -> None:
     assert project.record("wt", *fewer, "--figure", "parameters=1", "bleu=2")[0] == 0
     assert "note" not in project.result("wt-1"), "an empty note is none"
 
-    # A measurement replaces what was entered by hand, whatever that had.
-    by_hand = {name: value for name, value in result.items() if name not in ("command", "environment")}
-    project.write("results/small/wt-1.json", json.dumps(by_hand | {"entered": "from a book"}))
-    assert project.record("wt", *fewer)[0] == 0
-    assert project.result("wt-1")["figures"].keys() == {"test"}
-    assert "entered" not in project.result("wt-1")
-
 
 @pytest.mark.parametrize(
     ("text", "low", "high"), [("1.5[1.25-1.75]", 1.25, 1.75), ("-2[-3--1]", -3, -1), ("1e-3[1E-4-1e-2]", 1e-4, 1e-2)]
