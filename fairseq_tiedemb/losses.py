@@ -18,8 +18,8 @@ from .precision import exact_dtype
 from .products import fill, row_multiple
 from .squared_norms import blocks, slices
 
-# Rows of logits in memory at a time. 256 to 1,024 rows cost a CPU the same within noise, 128 with V = 128,000 1.05 times
-# as much, 64 rows 1.21: thin products, and more passes over the table's gradient.
+# Rows of logits in memory at a time. 256 to 1,024 rows cost a CPU the same; thin products, and more passes over the
+# table's gradient, cost more: with V = 128,000, 128 rows 1.05 times as much, 64 rows 1.21.
 ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES, FEWEST_ROWS = 2**24, 64

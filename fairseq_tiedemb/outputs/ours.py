@@ -187,9 +187,8 @@ def _check_tree(options: TreeConfig) -> None:
 
 
 def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
-    of_words: dict[str, Any] = {"unknown": words.unk(), "size": len(words)}
-    uniform = options.short_list_shares == "uniform"
-    return ShortList(table, counts, _marks(words), length=options.short_list, uniform=uniform, **of_words)
+    rest: Any = {"unknown": words.unk(), "size": len(words), "uniform": options.short_list_shares == "uniform"}
+    return ShortList(table, counts, _marks(words), length=options.short_list, **rest)
 
 
 def _sampled(options: NoiseConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SampledHead:
