@@ -263,18 +263,20 @@ def half_precision_needs_a_gpu() -> None:
             return original(self, *args, **kwargs)
 
 
-@mend(utils, "clip_grad_norm_")
-def clipping_beside_a_gpu(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-    """Clip gradients on the CPU with `--cpu` where there is a GPU.
+@mend_now
+def norm_of_all_gradients() -> None:
+    """Take the norm of all gradients at once, on their device, where apex does not.
 
-    Without it: their norm is moved to the GPU (utils.py:383), and the first update ends in an error about two devices.
-    Goes when the norm stays where the gradients are.
+    Without it: with `--cpu` beside a GPU the first update ends in an error about two devices (utils.py:383); on a GPU
+    each gradient's norm is a kernel of its own. Goes when fairseq does without apex.
     """
-    params = [params] if isinstance(params, torch.Tensor) else list(params)
-    if not torch.cuda.is_available() or any(weight.grad is not None and weight.grad.is_cuda for weight in params):
-        return original(params, *args, **kwargs)
-    with mock.patch.object(torch.cuda, "is_available", return_value=False):
-        return original(params, *args, **kwargs)
+
+    def total_norm(grads: list[torch.Tensor]) -> torch.Tensor:
+        norms = torch._foreach_norm(grads, 2, dtype=torch.float32)
+        return torch.stack([norm.to(norms[0].device) for norm in norms]).norm()
+
+    if not utils.multi_tensor_l2norm_available:
+        utils.multi_tensor_l2norm_available, utils.multi_tensor_total_norm = True, total_norm
 
 
 @mend(Trainer, "load_checkpoint")
@@ -300,7 +302,5 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
         if isinstance(reason, ValueError):
             raise reason from None
         got = " ".join(str(reason).split())[:400]
-        raise ValueError(
-            f"{filename}: needs a checkpoint of the same model; got another ({got}). Use the --arch and the options of "
-            "its training, or another --save-dir for a new one."
-        ) from None
+        use = "the --arch and the options of its training, or another --save-dir for a new one"
+        raise ValueError(f"{filename}: needs a checkpoint of the same model; got another ({got}). Use {use}.") from None
