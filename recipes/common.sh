@@ -25,10 +25,15 @@ NODES=${NODES:-1} NODE=${NODE:-0}
 RUNS=${RUNS:-$repository/runs}
 PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 
+stop() {
+    echo "$(basename "$0"): $1" >&2
+    exit 1
+}
+
 # The recipe's command, for the record; settings that make its result another row than the paper's, such as
 # ROW,UPDATES=100; and settings that give its training another folder.
 recipe_command='' variant='' training_variant='' unread=''
-of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
+of_corpus="REVIEWS MERGES CHECKSUMS COUNTS SHA256" of_scores="BEAM LENPEN SAMPLE OVERRIDES" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
 of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY WEIGHT_DECAY PRECISION"
 for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS SPLITS ORDERS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
@@ -39,7 +44,12 @@ for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIO
     [[ " $of_training " != *" $setting "* ]] || training_variant+="-$setting-$value"
     # A recipe's own settings stand in its first lines.
     [[ " $of_training " != *" $setting "* || $setting == PRECISION || $(basename "$0") != train-* ]] ||
-        grep -q "^#.*\b$setting\b" "$0" || unread=$setting
+        grep -q "^#.*\b$setting\b" <(sed /^source/q "$0") || unread=$setting
+    case $setting in
+        UPDATES | EPOCHS | MAX_TOKENS | EMBED | HIDDEN | ANNEAL | SEED | MERGES)
+            [[ $value =~ ^(0|[1-9][0-9]*)$ ]] || stop "$setting: needs a whole number; got $value. Use 1000, say."
+            ;;
+    esac
 done
 # shellcheck disable=SC2034 # the end of a corpus's folder, for recipes
 of_work=${MERGES:+-$MERGES}${SMOKE:+-smoke}
@@ -56,11 +66,6 @@ cores=$(nproc 2>/dev/null || echo 1)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores < 8 ? cores : 8))} GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 # Memory in huge pages, where the system gives them to those that ask: a step then takes some 5 % less time.
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
-
-stop() {
-    echo "$(basename "$0"): $1" >&2
-    exit 1
-}
 
 [[ -z $unread ]] || stop "$unread: needs a recipe that has this setting; got ${!unread}. Leave it out; the first lines of $0 name its own."
 
@@ -360,10 +365,21 @@ english_german() {
     done
 }
 
+# begin_corpus FOLDER...: removes what an earlier preparation left, if FROM is an address or there.
+begin_corpus() {
+    [[ $DRY_RUN || -z ${FROM:-} || $FROM == *://* || -e $FROM ]] ||
+        stop "FROM: needs an address, a file or a folder; got $FROM, which is none. Use the place where the corpus is."
+    run rm -rf "$@"
+    [[ $DRY_RUN ]] && return
+    mkdir -p "$WORK"
+    if [[ $SMOKE ]]; then touch "$WORK/.smoke"; else rm -f "$WORK/.smoke"; fi
+}
+
 # prepared SCRIPT ARGUMENT...: runs the script that makes $WORK/bin, unless $WORK/bin exists.
 prepared() {
     local script=$1
     shift
+    [[ $SMOKE || ! -e $WORK/.smoke ]] || stop "WORK: needs a folder without a corpus of SMOKE=1; got $WORK. Use another."
     [[ -d $WORK/bin ]] && return
     [[ $NODES == 1 ]] || stop "NODES: needs $WORK/bin on every machine; got none. Use $script before."
     WORK=$WORK "$recipes/$script" "$@"

@@ -6,8 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 JOBS=${JOBS:-$cores}
-MERGES=${MERGES:-89500}
-[[ -z $SMOKE ]] || MERGES=300
+MERGES=${MERGES:-${SMOKE:+300}} MERGES=${MERGES:-89500}
 
 # binarize TARGET SPLIT...: makes $WORK/joint, with one dictionary for both languages, and as the last thing $WORK/bin, with
 # one of each, from the tokenised texts $WORK/text/SPLIT.{en,TARGET}. The first split is train, the second valid, others are

@@ -4,6 +4,7 @@ python recipes/ema.py CHECKPOINT OUT
 """
 
 import argparse
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ def main() -> None:
     try:
         # fairseq's checkpoints hold its settings as objects.
         checkpoint = averaged(torch.load(arguments.checkpoint, map_location="cpu", weights_only=False))
-    except ValueError as error:
-        sys.exit(f"ema.py: {arguments.checkpoint}: {error}")
+    except (ValueError, OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
+        sys.exit(f"ema.py: {arguments.checkpoint}: {reason}")
     fresh = arguments.out.with_name(arguments.out.name + ".partial")
     torch.save(checkpoint, fresh)
     fresh.rename(arguments.out)

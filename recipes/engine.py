@@ -5,6 +5,7 @@ python recipes/engine.py MODEL IN OUT
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -55,7 +56,10 @@ def main() -> None:
     arguments = parser.parse_args()
     # As many threads as torch uses.
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
-    translator = ctranslate2.Translator(str(arguments.model), intra_threads=threads)
+    try:
+        translator = ctranslate2.Translator(str(arguments.model), intra_threads=threads)
+    except RuntimeError as error:
+        sys.exit(f"engine.py: MODEL: {error}")
     sentences = [line.split() for line in arguments.read.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
     text = translate(translator, sentences, beam=arguments.beam, lenpen=arguments.lenpen)
     arguments.write.write_text(text, encoding="utf-8")

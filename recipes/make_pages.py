@@ -60,7 +60,7 @@ def of_results(arguments: argparse.Namespace) -> dict[Path, str]:
         {table.name: table for table in tables}, {each.name: read_results(arguments.results, each) for each in tables}
     )
     results = [result for own in data.results.values() for result in own]
-    findings = read_findings(arguments.tables.parent / "findings.json", data)
+    findings = read_findings(arguments.results.parent / "findings.json", data)  # beside the results that it quotes
     sections = [section(table, data.results[table.name]) for table in tables]
     subjects = texts.subjects(sections, findings)
     sections.sort(key=lambda each: list(subjects).index(each.subject))

@@ -39,7 +39,7 @@ log_of() {
 
 # perplexity_of FILE LOG: prints the perplexity of a text from the command's log.
 perplexity_of() {
-    awk -v file="$1" '$NF == file { print $3 }' "$2"
+    FILE=$1 awk '{ n = length(ENVIRON["FILE"]) } substr($0, length($0) - n + 1) == ENVIRON["FILE"] { print $3 }' "$2"
 }
 
 table() {

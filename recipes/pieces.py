@@ -4,6 +4,7 @@ Commands: `python recipes/pieces.py learn MODEL SIZE TEXT...` and `python recipe
 """
 
 import argparse
+import sys
 
 import sentencepiece
 
@@ -49,7 +50,10 @@ def main() -> None:
     cuts.add_argument("write", metavar="OUT")
     cuts.set_defaults(run=cut)
     arguments = parser.parse_args()
-    arguments.run(arguments)
+    try:
+        arguments.run(arguments)
+    except (OSError, RuntimeError) as error:  # sentencepiece's own
+        sys.exit(f"pieces.py: {error}")
 
 
 if __name__ == "__main__":

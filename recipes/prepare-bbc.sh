@@ -31,7 +31,7 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 4)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
-run rm -rf "$WORK/stories" "$WORK/all" "$WORK/text" "$WORK/bin"
+begin_corpus "$WORK/stories" "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
 fetch "$FROM" "$RUNS/download" "$SHA256"
 run python "$recipes/unpack.py" "$fetched" "$WORK/stories"

@@ -44,7 +44,7 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} % 4 == 0)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
-run rm -rf "$WORK/all" "$WORK/text" "$WORK/bin"
+begin_corpus "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
 fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 run python "$recipes/imdb_lm_text.py" "$fetched" "$WORK/all" \

@@ -31,7 +31,7 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 3)) || stop "COUNTS: needs tokens of train and valid, and types; got $COUNTS."
 
-run rm -rf "$WORK/reviews" "$WORK/all" "$WORK/text" "$WORK/bin"
+begin_corpus "$WORK/reviews" "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
 fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 run python "$recipes/unpack.py" "$fetched" "$WORK/reviews"

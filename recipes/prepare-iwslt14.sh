@@ -44,7 +44,7 @@ need python sacremoses subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 
 text=$WORK/text
-run rm -rf "$WORK/raw" "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
+begin_corpus "$WORK/raw" "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text"
 fetch "$FROM" "$RUNS/download/iwslt14" "${SHA256:-}"
 run python "$recipes/unpack.py" "$fetched" "$WORK/raw"

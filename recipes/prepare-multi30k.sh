@@ -52,7 +52,7 @@ need subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 
 # fairseq-preprocess refuses to overwrite a dictionary.
-run rm -rf "$WORK/text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
+begin_corpus "$WORK/text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$WORK/text"
 for split in "${splits[@]}"; do
     text_of "$split" de

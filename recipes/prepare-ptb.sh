@@ -34,7 +34,7 @@ need fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 4)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
-run rm -rf "$WORK/text" "$WORK/bin"
+begin_corpus "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/text"
 for split in train valid test; do
     file=ptb.$split.txt

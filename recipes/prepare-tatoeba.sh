@@ -40,7 +40,7 @@ need python sacremoses subword-nmt fairseq-preprocess sha256sum
 
 text=$WORK/text
 # fairseq-preprocess refuses to overwrite a dictionary.
-run rm -rf "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
+begin_corpus "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text/raw"
 fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 run python "$recipes/tatoeba_text.py" "$fetched" "$source" "$text/raw" --held-out "$held_out"

@@ -29,7 +29,7 @@ held_out=3000
 
 need python subword-nmt fairseq-preprocess sha256sum
 [[ $FROM && $FROM != *://* ]] || need curl
-run rm -rf "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
+begin_corpus "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
 run mkdir -p "$WORK/text" "$WORK/bpe"
 if [[ -f $FROM/train.en ]]; then
     given_text fr train valid test

@@ -27,7 +27,7 @@ FROM=${FROM:-}
 
 need python subword-nmt fairseq-preprocess sha256sum sacrebleu sacremoses
 [[ $FROM && $FROM != *://* ]] || need curl
-run rm -rf "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
+begin_corpus "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
 run mkdir -p "$WORK/text" "$WORK/bpe"
 if [[ -f $FROM/train.en ]]; then
     given_text de train valid test test1

@@ -31,7 +31,7 @@ pieces=${MERGES:-${SMOKE:+400}} pieces=${pieces:-32000}
 need python fairseq-preprocess sha256sum sacrebleu
 [[ $FROM ]] || need curl
 text=$WORK/text
-run rm -rf "$WORK/raw" "$text" "$WORK/pieces" "$WORK/bin" "$WORK/bin.partial"
+begin_corpus "$WORK/raw" "$text" "$WORK/pieces" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text" "$WORK/pieces"
 
 if [[ -f $FROM/train.en ]]; then

@@ -23,6 +23,7 @@ from bookkeeping.data import (
     Row,
     Table,
     environment,
+    named,
     pictures_beside,
     read_tables,
     write_result,
@@ -111,13 +112,15 @@ def _earlier(path: Path, result: Result) -> set[str]:
     """
     if not path.exists():
         return set()
-    other = json.loads(path.read_text(encoding="utf-8"))
-    if (other["row"], other.get("seed")) != (result.row, result.seed):
+    with named(path):
+        other = json.loads(path.read_text(encoding="utf-8"))
+        row, seed, figures = other["row"], other.get("seed"), set(other["figures"])
+    if (row, seed) != (result.row, result.seed):
         raise ValueError(
-            f"ROW, --seed: need a file of their own; got {path}, which has the row {other['row']} with the seed "
-            f"{other.get('seed')}. Use another name of the row in the table."
+            f"ROW, --seed: need a file of their own; got {path}, which has the row {row} with the seed {seed}. Use "
+            "another name of the row in the table."
         )
-    return set(other["figures"])
+    return figures
 
 
 def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Result, dict[str, bytes]]:

@@ -174,7 +174,8 @@ def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
                 write(member, fresh / member.name)
         fresh.rename(folder)
     except DAMAGE as error:
-        raise ValueError(f"{archive}: needs a whole zip or tar archive; got {error}. Use an undamaged one.") from None
+        got = str(error).partition("\n")[0]  # tarfile has a line for each way of packing
+        raise ValueError(f"{archive}: needs a whole zip or tar archive; got {got}. Use an undamaged one.") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{archive}: {error}. Use the archive of its publisher.") from None
     finally:

@@ -20,7 +20,7 @@ from fairseq_tiedemb.outputs import OUTPUT_HEADS
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
 # Entries of tables and of what stands beside their rows; each band has a number.
-TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|output|fc_out|embed_out)(?:\.|$)")
+TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|output|fc_out|embed_out|fc3)(?:\.|$)")
 BAND = re.compile(
     r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|head(?=\.weight)|tail\.(\d+)\.2)\."
 )
@@ -60,8 +60,8 @@ def extend(
     """Returns the checkpoint of the same model for another dictionary, and what became of the words.
 
     Words of both dictionaries keep their rows. Those of new words are a new model's, unless they are given; the biases
-    of new words are the mean of the old ones, and their counts, by which noise words are drawn, those in dict.txt.
-    Bands keep their ends, but for the last, which grows.
+    of new words are the mean of the old ones, and their counts those in dict.txt. Bands keep their ends, but for the
+    last, which grows.
 
     Args:
         trained: the model.
@@ -90,7 +90,8 @@ def extend(
             entries[key] = entries[known] if known != key else _entry(key, old[key], drawn[key], before, after, rows)
         return entries
 
-    state = trained.start(after.model, convert, task={"data": str(dictionaries[0].parent)})
+    inferred = {name: getattr(task.cfg, name) for name in ("source_lang", "target_lang") if hasattr(task.cfg, name)}
+    state = trained.start(after.model, convert, task={"data": str(dictionaries[0].parent), **inferred})
     state["task_state"] = {**(state.get("task_state") or {}), KEY: task.state_dict()[KEY]}
     state["task_state"].pop("dictionary", None)
     return state, _described(before, after, flag, rows)

@@ -46,6 +46,14 @@ def test_evaluate_puts_translations_in_order(tmp_path: Path) -> None:
     assert " = 100.00 " in score
 
 
+def test_evaluate_refuses_missing_files(tmp_path: Path) -> None:
+    (tmp_path / "reference").touch()
+    for checkpoint, reference, flag in (("none", "no", "REFERENCE"), ("no/none", "reference", "CHECKPOINT")):
+        process = run_recipe("evaluate.sh", "bin", tmp_path / checkpoint, "test", tmp_path / reference, status=1)
+        assert f"evaluate.sh: {flag}: needs a file; got {tmp_path}/no" in process.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["reference"]
+
+
 def test_evaluate_refuses_lost_sentences(tmp_path: Path) -> None:
     process = evaluate(tmp_path, ["H-0\t-0.2\ta man sleeps .", "H-2\t-0.1\tthe third one sits here ."], status=1)
     assert "test.hyp: needs 12 lines; got 2" in process.stderr

@@ -112,6 +112,18 @@ def test_devices(words: str, devices: dict[str, object], given: str, tmp_path: P
         )
 
 
+def test_a_setting_that_changes_scores_makes_another_row(tmp_path: Path) -> None:
+    """Which the table lacks, so that nothing is recorded as the paper's."""
+    programs = {"fairseq-train": "true", "fairseq-generate": "printf 'H-0\t-1\tx\n'", "sacrebleu": "true"}
+    path = write_programs(tmp_path / "programs", programs)
+    for split in ("val", "test_2016_flickr"):
+        (tmp_path / "runs/multi30k/text").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"runs/multi30k/text/{split}.en").write_text("x\n")
+    given = {"RUNS": prepared(tmp_path / "runs"), "RESULTS": tmp_path, "OVERRIDES": "{'a': 1}", "PATH": path}
+    process = run_recipe("train-multi30k.sh", "wt", **given)
+    assert "not recorded: the table multi30k has no row wt,OVERRIDES={'a': 1}" in process.stderr
+
+
 def test_all_gpus_train_unless_told_otherwise(tmp_path: Path) -> None:
     path = write_programs(tmp_path / "programs", {"nvidia-smi": "echo GPU 0; echo GPU 1"})
     train = command_of(dry_run("train-multi30k.sh", "twwt", RUNS=prepared(tmp_path), PATH=path), "fairseq-train")
@@ -208,9 +220,9 @@ def test_ngrams(tmp_path: Path) -> None:
 
 def test_the_table_of_smoothing_methods(tmp_path: Path) -> None:
     """Each row has the perplexities of its own command, test before valid."""
-    says = "echo head; printf '  82,430 0 %s%s.5 %s\\n' ${#*} $4 $6 ${#*} 9 $7"
+    says = 'echo head; printf \'  82,430 0 %s%s.5 %s\\n\' ${#*} $4 "$6" ${#*} 9 "$7"'
     path = write_programs(tmp_path / "programs", {"fairseq-tiedemb": says})
-    process = run_recipe("measure-lecture-ngrams.sh", RUNS=prepared(tmp_path), ORDERS="2 3", PATH=path)
+    process = run_recipe("measure-lecture-ngrams.sh", RUNS=prepared(tmp_path / "a folder"), ORDERS="2 3", PATH=path)
     head, *table = process.stdout.rpartition("\n\n")[2].splitlines()
     assert head.split() == ["perplexity:", "test", "(valid)", "order", "2", "order", "3"]
     assert len(table) == 13
@@ -230,13 +242,17 @@ REFUSED = [
         "SPLITS: needs valid with the row of an ingredient; got valid test",
     ),
     (["train-table2.sh", "tied"], {"CORPUS": "text8"}, "CORPUS: needs imdb or ptb; got text8"),
-    (["train-table2.sh", "tied"], {"EPOCHS": "two"}, "EPOCHS, UPDATES: need positive numbers; got two"),
+    (["train-table2.sh", "tied"], {"EPOCHS": 0}, "EPOCHS, UPDATES: need positive numbers; got 0"),
     (["train-table2.sh", "tied"], {"SETS": "{folder}"}, "SETS: needs a folder with one or more of EN-SIMLEX-999.txt"),
     (["train-table2.sh", "tied"], {"QUESTIONS": "{folder}"}, "QUESTIONS: needs SETS, too; got none"),
     (["train-table5-large.sh", "rhn"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
     (["train-liu-table4-dynamicconv-iwslt14.sh", "plain"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
     (["train-liu-small.sh", "tatoeba-de", "untied"], {}, "CORPUS METHOD: needs a row of .*; got tatoeba-de untied."),
     (["train-table6-small.sh", "wt"], {"LR": 0.5}, "LR: needs a recipe that has this setting; got 0.5. Leave it out;"),
+    (["train-multi30k.sh", "wt"], {"UPDATES": "abc"}, "UPDATES: needs a whole number; got abc. Use 1000, say"),
+    (["train-multi30k.sh", "wt"], {"MAX_TOKENS": "1e3"}, "MAX_TOKENS: needs a whole number; got 1e3"),
+    (["train-liu-small.sh", "multi30k", "plain"], {"UPDATES": "08"}, "UPDATES: needs a whole number; got 08"),
+    (["train-lecture-self-normalised.sh", "alpha-0"], {"WORDS": 0.7}, "WORDS: needs a recipe that has this setting"),
     (["train-multi30k.sh", "wt"], {"NODES": "two"}, "NODES: needs a number from 1 on; got two"),
     (["train-multi30k.sh", "wt"], {"NODES": 2, "NODE": 2}, "NODE: needs 0 to 1, of NODES=2; got 2"),
     (["train-multi30k.sh", "wt"], {"NODE": 1}, "NODE: needs 0 to 0, of NODES=1; got 1"),

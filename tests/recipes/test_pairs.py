@@ -147,6 +147,9 @@ def test_pieces(tmp_path: Path) -> None:
         (tmp_path / language).write_text("".join(f"{pair[number]}\n" for pair in sentence_pairs(200)))
     assert run("pieces.py", "learn", tmp_path / "model", 100, tmp_path / "de", tmp_path / "en").returncode == 0
     assert run("pieces.py", "cut", tmp_path / "model", tmp_path / "de", tmp_path / "pieces").returncode == 0
+    for words in (("learn", tmp_path / "m", 9, "none"), ("cut", "none", tmp_path / "de", tmp_path / "none")):
+        process = run("pieces.py", *words)
+        assert (process.returncode, process.stderr.splitlines()[-1][:10]) == (1, "pieces.py:")
     pieces = (tmp_path / "pieces").read_text()
     assert len(set(pieces.split())) <= 100
     assert pieces.replace(" ", "").replace("▁", " ").replace("\n ", "\n").lstrip() == (tmp_path / "de").read_text()

@@ -76,6 +76,21 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
     assert run_recipe("prepare-ptb.sh", **{**variables, "FROM": f"file://{other}"}).stdout.count("curl") == 3
 
 
+def test_a_wrong_place_leaves_the_corpus(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
+    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": "/typo"}, PATH=programs, status=1)
+    assert "FROM: needs an address, a file or a folder; got /typo, which is none. Use" in process.stderr
+    assert (tmp_path / "runs/ptb/bin/dict.txt").exists()
+
+
+def test_a_made_up_corpus_is_not_taken_for_the_real_one(programs: str, tmp_path: Path) -> None:
+    given = {"WORK": tmp_path / "work", "PATH": programs}
+    run_recipe("prepare-ptb.sh", SMOKE=1, **given)
+    process = run_recipe("train-table6-small.sh", "kn5", **given, status=1)
+    assert f"WORK: needs a folder without a corpus of SMOKE=1; got {tmp_path}/work. Use" in process.stderr
+    assert "kn5" in run_recipe("train-table6-small.sh", "kn5", SMOKE=1, DRY_RUN=1, **given).stdout
+
+
 def test_a_second_source(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
     """Where the first fails, and with the same checksums; the start of a file of the first is not gone on with."""
     variables = {**ptb, "FROM": "file:///nowhere", "SECOND": f"file://{ptb['FROM']}", "PATH": programs}
@@ -173,7 +188,7 @@ def test_bbc_from_a_small_archive(programs: str, tmp_path: Path) -> None:
     variables = zip_stories(write_stories(tmp_path / "stories"), tmp_path / "bbc.zip")
     run_recipe("prepare-bbc.sh", **variables, RUNS=tmp_path / "runs", PATH=programs, SMOKE=1)
     folder = tmp_path / "runs/bbc-smoke"
-    assert {path.name for path in folder.iterdir()} == {"text", "bin"}
+    assert {path.name for path in folder.iterdir()} == {"text", "bin", ".smoke"}
     # 2 stories of 40 in each held-out set, 5 lines each; and the first 400 lines, of which there are 180.
     lines = {split: len((folder / f"text/{split}.txt").read_text().splitlines()) for split in ("train", "valid")}
     assert lines == {"train": 36 * 5, "valid": 2 * 5}

@@ -71,6 +71,14 @@ def test_a_folder_of_a_training(project: Project, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in (project.results / "small").iterdir()] == ["small-2.json"]
 
 
+@pytest.mark.parametrize("text", ["{bad", "{}", "[1]"])
+def test_a_broken_result_is_named(text: str, project: Project) -> None:
+    path = project.write("results/small/wt-1.json", text)
+    status, message = project.record("wt", "--figure", "test=1")
+    assert (status, f"{path}: needs what recipes/README.md says of its fields" in message) == (2, True)
+    assert path.read_text() == text
+
+
 @pytest.mark.parametrize(("trained", "script"), [("'cpu': True", "echo A100"), ("'cpu': False", "exit 9")])
 def test_a_training_without_a_gpu_has_none(
     trained: str, script: str, project: Project, monkeypatch: pytest.MonkeyPatch

@@ -188,6 +188,10 @@ def test_the_moving_average_becomes_the_model(tmp_path: Path, monkeypatch: pytes
     # Which has no moving average now.
     with pytest.raises(SystemExit, match=rf"ema.py: {tmp_path}/ema\.pt: needs a moving average; got a checkpoint wi"):
         run("ema.pt", "again.pt")
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    for name in ("text.pt", "none.pt"):
+        with pytest.raises(SystemExit, match=f"ema.py: {tmp_path}/{name}: ."):
+            run(name, "again.pt")
     assert not (tmp_path / "again.pt").exists()
 
 

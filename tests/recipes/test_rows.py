@@ -83,6 +83,13 @@ def settings(train: list[str]) -> dict[str, Any]:
     return {**sections[0], **sections[1], **vars(args)}
 
 
+def test_every_row_with_settings_has_one_without() -> None:
+    """A recipe accepts the words of a row without its settings, too, and records them."""
+    for table in read_tables(RECIPES / "tables", flag=""):
+        names = {row.name for row in table.rows}
+        assert {re.sub(r",[A-Z_]+=.*", "", name) for name in names} <= names, table.name
+
+
 @pytest.mark.parametrize("script", SCORES)
 def test_rows(script: str, tmp_path: Path) -> None:
     """The commands of the rows: options that set them apart, the papers' settings, scores, a folder for each."""

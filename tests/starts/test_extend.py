@@ -19,6 +19,8 @@ STREAM = ("--task", "contiguous_lm", "--arch", "tied_lstm_lm", "--decoder-embed-
 SIZES = ("--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-layers", 1, "--decoder-attention-heads", 2)
 OF_ENCODER = tuple(str(flag).replace("decoder", "encoder") for flag in SIZES)
 TRANSLATION = ("--arch", "tied_transformer", "--source-lang", "src", "--target-lang", "tgt", *SIZES, *OF_ENCODER)
+CONVOLUTIONS = ("--arch", "fconv", "--source-lang", "src", "--target-lang", "tgt", *SIZES[:2], *OF_ENCODER[:2])
+CONVOLUTIONS += ("--encoder-layers", "[(8, 3)]", "--decoder-layers", "[(8, 3)]", "--decoder-out-embed-dim", 8)
 BANDS = ("--adaptive-input", "--tie-adaptive-weights", "--adaptive-input-cutoff", 6, "--adaptive-softmax-cutoff", 6)
 BANDS += ("--adaptive-input-factor", 2, "--adaptive-softmax-factor", 2)
 OLD, NEW = "abcdef", "fbxaycd"  # another order, two new words, and one that is left out
@@ -43,6 +45,7 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
     "fairseq's": (("--arch", "transformer", *TRANSLATION[2:], DECODER), NEW),
     "two dictionaries": (TRANSLATION, "ac"),
     "as many words": ((*TRANSLATION, ALL), "fbxacd"),
+    "fairseq's convolutions": (CONVOLUTIONS, "fbxacd"),
 }
 
 
@@ -146,6 +149,18 @@ def test_what_is_said_of_two_dictionaries(tmp_path: Path, capsys: pytest.Capture
     assert main(["extend", *map(str, words)]) == 0
     said = "source: 10 words as before, 1 new, 0 left out; target: 6 words as before, 0 new, 4 left out; for --fine"
     assert said in capsys.readouterr().out
+
+
+def test_the_languages_that_fairseq_inferred_are_kept(tmp_path: Path) -> None:
+    old, new = folder_of(tmp_path / "old", OLD), folder_of(tmp_path / "new", NEW)
+    (new / "train.src-tgt.src.idx").unlink()
+    write_checkpoint(tmp_path / "model.pt", old, *TRANSLATION[:2], *TRANSLATION[6:])
+    files = [tmp_path / "model.pt", tmp_path / "out.pt", "--dictionary", new / "dict.src.txt"]
+    assert main(["extend", *map(str, files)]) == 0
+    assert (loaded(tmp_path / "out.pt")[1].cfg.source_lang, loaded(tmp_path / "out.pt")[1].cfg.target_lang) == (
+        "src",
+        "tgt",
+    )
 
 
 def test_the_moving_average_and_settings_follow_and_the_rest_of_the_training_is_left(tmp_path: Path) -> None:
