@@ -59,9 +59,8 @@ def extend(
 ) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of the same model for another dictionary, and what became of the words.
 
-    Words of both dictionaries keep their rows. Those of new words are a new model's, unless they are given; the biases
-    of new words are the mean of the old ones, and their counts those in dict.txt. Bands keep their ends, but for the
-    last, which grows.
+    Words of both dictionaries keep their rows. Those of new words are a new model's, unless they are given; their
+    biases are the mean of the old ones, and their counts those in dict.txt. Of bands, the last one grows.
 
     Args:
         trained: the model.
