@@ -42,9 +42,13 @@ for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIO
     printf -v recipe_command '%s%s=%q ' "$recipe_command" "$setting" "$value"
     [[ " $of_corpus $of_training $of_scores " != *" $setting "* ]] || variant+=",$setting=$value"
     [[ " $of_training " != *" $setting "* ]] || training_variant+="-$setting-$value"
-    # A recipe's own settings stand in its first lines.
-    [[ " $of_training " != *" $setting "* || $setting == PRECISION || $(basename "$0") != train-* ]] ||
-        grep -q "^#.*\b$setting\b" <(sed /^source/q "$0") || unread=$setting
+    # A recipe's own settings stand in its first lines; those of corpus and scores in comments of scripts that it names.
+    named=()
+    if [[ " $of_corpus $of_scores " == *" $setting "* ]]; then
+        mapfile -t named < <(grep -oE '(prepare|evaluate)[a-z0-9-]*\.sh' "$0" | sed "s|^|$recipes/|")
+    fi
+    [[ " $of_corpus $of_scores $of_training " != *" $setting "* || $setting == PRECISION || $(basename "$0") != train-* ]] ||
+        grep -q "^#.*\b$setting\b" <(sed /^source/q "$0") "${named[@]}" || unread=$setting
     case $setting in
         UPDATES | EPOCHS | MAX_TOKENS | EMBED | HIDDEN | ANNEAL | SEED | MERGES)
             [[ $value =~ ^(0|[1-9][0-9]*)$ ]] || stop "$setting: needs a whole number; got $value. Use 1000, say."

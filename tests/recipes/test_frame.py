@@ -249,6 +249,8 @@ REFUSED = [
     (["train-liu-table4-dynamicconv-iwslt14.sh", "plain"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
     (["train-liu-small.sh", "tatoeba-de", "untied"], {}, "CORPUS METHOD: needs a row of .*; got tatoeba-de untied."),
     (["train-table6-small.sh", "wt"], {"LR": 0.5}, "LR: needs a recipe that has this setting; got 0.5. Leave it out;"),
+    (["train-table6-small.sh", "wt"], {"MERGES": 100}, "MERGES: needs a recipe that has this setting; got 100."),
+    (["train-table6-small.sh", "kn5"], {"BEAM": 3}, "BEAM: needs a recipe that has this setting; got 3. Leave it out"),
     (["train-multi30k.sh", "wt"], {"UPDATES": "abc"}, "UPDATES: needs a whole number; got abc. Use 1000, say"),
     (["train-multi30k.sh", "wt"], {"MAX_TOKENS": "1e3"}, "MAX_TOKENS: needs a whole number; got 1e3"),
     (["train-liu-small.sh", "multi30k", "plain"], {"UPDATES": "08"}, "UPDATES: needs a whole number; got 08"),
