@@ -23,7 +23,7 @@ from .squared_norms import blocks, slices
 ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES, FEWEST_ROWS = 2**24, 64
-# A GPU multiplies so fast that passes cost the most: with these numbers, times this, there are fewer.
+# A GPU multiplies so fast that passes cost the most. There ROWS and SCORES are so many times as large (256 MB).
 MORE_ON_GPU = 4
 # Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
 # as long. V = 250,000, D = 128: 4 MB beyond the gradient instead of 309, in 0.9 of the time.

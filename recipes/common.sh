@@ -8,9 +8,9 @@
 # PLUGIN      value of --user-dir; the default is the checkout's plugin
 # WORK        folder of the corpus and the trainings; the default is one of RUNS, by the corpus
 # RESULTS     folder of recorded figures; the default is results/ beside this file. SMOKE=1 records only if it is set
-# GPUS        0 trains on the CPU in float32, N on N GPUs of this machine with --fp16; the default is all GPUs that
-#             `nvidia-smi` lists, and the CPU where there is none. The batch is the same, spread over them
-# PRECISION   of training: float32, bf16 or fp16, where the default is not meant
+# GPUS        0 trains on the CPU, N on N GPUs of this machine; the default is all GPUs that `nvidia-smi` lists, and the CPU
+#             where there is none. The batch is the same, spread over them
+# PRECISION   of training: float32, bf16 or fp16. The default is the recipe's, or float32 on the CPU and fp16 on GPUs
 # NODES       the number of machines, by torchrun; the default is 1. On each, NODE is its number, from 0 on, and MASTER is
 #             HOST:PORT of the first, which alone scores and records. Each needs the corpus: run the recipe's prepare-*.sh before
 # OMP_NUM_THREADS  threads of torch; the default is the number of cores, at most 8. Recorded CPU minutes are those of 1
@@ -51,7 +51,8 @@ for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIO
         grep -q "^#.*\b$setting\b" <(sed /^source/q "$0") "${named[@]}" || unread=$setting
     case $setting in
         UPDATES | EPOCHS | MAX_TOKENS | EMBED | HIDDEN | ANNEAL | SEED | MERGES)
-            [[ $value =~ ^(0|[1-9][0-9]*)$ ]] || stop "$setting: needs a whole number; got $value. Use 1000, say."
+            [[ $value =~ ^[1-9][0-9]*$ || $setting=$value == SEED=0 ]] ||
+                stop "$setting: needs a whole number from 1 on; got $value. Use 1, say."
             ;;
     esac
 done
@@ -111,7 +112,7 @@ use_devices() {
     [[ $each =~ ^(0|[1-9][0-9]*)$ ]] || stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU."
     device=() launch=(fairseq-train)
     if ((each > 0)); then
-        precision=${PRECISION:-fp16}
+        on_gpu=1 precision=${PRECISION:-fp16}
     elif [[ $GPUS ]]; then
         device=(--cpu)
     fi
@@ -269,6 +270,7 @@ record() {
     fi
     [[ -z $variant ]] || options+=(--if-known)
     [[ -z ${SEED:-} ]] || options+=(--seed "$SEED")
+    [[ -z ${on_gpu:-} ]] || options+=(--gpu)
     if (($#)) && [[ $1 != --* ]]; then
         options+=(--folder "$1")
         shift
@@ -383,8 +385,11 @@ begin_corpus() {
 prepared() {
     local script=$1
     shift
-    [[ $SMOKE || ! -e $WORK/.smoke ]] || stop "WORK: needs a folder without a corpus of SMOKE=1; got $WORK. Use another."
-    [[ -d $WORK/bin ]] && return
+    if [[ -d $WORK/bin ]]; then
+        [[ $SMOKE || ! -e $WORK/.smoke ]] ||
+            stop "WORK: needs a folder without a corpus of SMOKE=1; got $WORK. Use another, or $script."
+        return
+    fi
     [[ $NODES == 1 ]] || stop "NODES: needs $WORK/bin on every machine; got none. Use $script before."
     WORK=$WORK "$recipes/$script" "$@"
 }

@@ -22,7 +22,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 (($# == 4)) || stop "needs BIN CHECKPOINT SPLIT REFERENCE; got $# arguments."
 bin=$1 checkpoint=$2 split=$3 reference=$4
 [[ $DRY_RUN || -f $reference ]] || stop "REFERENCE: needs a file; got $reference, which is none. Use another."
-[[ $DRY_RUN || -d $(dirname "$checkpoint") ]] || stop "CHECKPOINT: needs a file; got $checkpoint. Use another."
+[[ $DRY_RUN || -f $checkpoint ]] || stop "CHECKPOINT: needs a file; got $checkpoint. Use another."
 output=$(dirname "$checkpoint")/$split
 
 device=()

@@ -42,6 +42,7 @@ average() {
 train_small() {
     local folder=$1 width=$2 rate=$3
     shift 3
+    PRECISION=${PRECISION:-float32} # so small a model does not fill a GPU
     train "$folder" 1 1000 "$@" "${sharing[@]}" \
         --encoder-embed-dim "$width" --encoder-ffn-embed-dim "$((4 * width))" --encoder-layers 4 --encoder-attention-heads 4 \
         --decoder-embed-dim "$width" --decoder-ffn-embed-dim "$((4 * width))" --decoder-layers 2 --decoder-attention-heads 4 \

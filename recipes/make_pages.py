@@ -1,8 +1,8 @@
 """Make the texts and the page of the recorded results.
 
-From tables, results that record.py wrote and the claims (findings.json beside the tables' folder), and from nothing
-else: OUTPUT/RESULTS.md, OUTPUT/FINDINGS.md, OUTPUT/pages, report.html, which needs no network, and the parts of the
-files of --fill between `<!-- results:TABLE [COLUMN ...] -->` or `<!-- results:TABLE/ROW/COLUMN -->` and
+From tables, results that record.py wrote and the claims (findings.json beside the results' folder, if any), and from
+nothing else: OUTPUT/RESULTS.md, OUTPUT/FINDINGS.md, OUTPUT/pages, report.html, which needs no network, and the parts of
+the files of --fill between `<!-- results:TABLE [COLUMN ...] -->` or `<!-- results:TABLE/ROW/COLUMN -->` and
 `<!-- /results -->`. The same results make the same bytes.
 """
 

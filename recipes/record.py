@@ -63,6 +63,7 @@ def create_parser() -> argparse.ArgumentParser:
     ):
         parser.add_argument(flag, nargs="+", action="extend", default=[], metavar="COLUMN=FILE", help=what)
     parser.add_argument("--figure", nargs="+", action="extend", default=[], metavar="COLUMN=VALUE", help=FIGURE_HELP)
+    parser.add_argument("--gpu", action="store_true", help="this machine's GPUs did it: their names are recorded")
     parser.add_argument("--note", help="a note on the result, one line")
     parser.add_argument("--if-known", action="store_true", help="record nothing if the table lacks the row")
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
@@ -162,7 +163,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         seed=arguments.seed,
         figures={column.name: figures.found[column.name] for column in table.columns if column.name in figures.found},
         command=arguments.command,
-        environment=environment(logs.read_accelerators(text)),
+        environment=environment(logs.read_accelerators() if arguments.gpu else ()),
         usage=usage,
         curve={name: kept for name, each in {"train": curves.train, **curves.valid}.items() if (kept := finite(each))},
         note=note,

@@ -18,7 +18,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 need_row LAYER "$@"
 WORK=${WORK:-$RUNS/ptb$of_work}
 ARCH=${ARCH:-feedforward_lm}
-PRECISION=${PRECISION:-float32} # on GPUs, too, which so small a model does not fill
+PRECISION=${PRECISION:-float32} # so small a model does not fill a GPU
 case $1 in
     short-list*) layer=short-list ;;
     *) layer=${1%%-*} ;;

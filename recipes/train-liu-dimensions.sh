@@ -26,7 +26,6 @@ esac
 WORK=${WORK:-$RUNS/multi30k$of_work}
 folder=$WORK/transformer-$1-$2-$SEED$training_variant
 UPDATES=${UPDATES:-2500}
-PRECISION=${PRECISION:-float32} # on GPUs, too, which so small a model does not fill
 
 prepared prepare-multi30k.sh
 train_small "$folder" "$2" "$rate" --arch tied_transformer --sharing-method "$1"

@@ -38,7 +38,6 @@ esac
 WORK=${WORK:-$RUNS/${corpus%-dynamicconv}$of_work}
 folder=$WORK/$arch-$method-$SEED$training_variant
 UPDATES=${UPDATES:-2500}
-PRECISION=${PRECISION:-float32} # on GPUs, too, which so small a model does not fill
 
 need sacremoses
 prepared "${prepare[@]}"

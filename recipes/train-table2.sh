@@ -41,9 +41,6 @@ case $1 in
 esac
 case $1 in tied* | *-tied*) options+=(--share-decoder-input-output-embed) ;; esac
 case $1 in *tied-*) options+=(--sharing-method "${1#*tied-}") ;; esac
-for number in "$EPOCHS" "$UPDATES"; do
-    [[ $number =~ ^[1-9][0-9]*$ ]] || stop "EPOCHS, UPDATES: need positive numbers; got $number."
-done
 updates=$((EPOCHS * UPDATES)) dim=100
 [[ -z $SMOKE ]] || updates=50 EPOCHS=1 dim=5
 [[ $1 != counts ]] || SEED='' # there is no chance in it

@@ -23,7 +23,7 @@ source=${1%-en} preset=lstm_nmt
 [[ $2 == untied ]] || preset+=_$2
 WORK=${WORK:-$RUNS/tatoeba-$source$of_work}
 : "${UPDATES:=6000}" "${DROPOUT:=0.1}"
-PRECISION=${PRECISION:-float32} # on GPUs, too, which so small a model does not fill
+PRECISION=${PRECISION:-float32} # so small a model does not fill a GPU
 folder=$WORK/gru-$2-$SEED$training_variant
 
 need fairseq-train python

@@ -262,6 +262,8 @@ def read_result(path: Path, table: Table) -> Result:
             due = (table.column(name, flag="figures").unit, row.paper.get(name))
             if (figure.unit, figure.paper) != due:
                 raise ValueError(f"{name} with unit and paper's figure {(figure.unit, figure.paper)}, its table {due}")
+        if not result.command:
+            raise ValueError("no command")
         if (result.table, result.stem) != (path.parent.name, path.stem):
             raise ValueError(f"a result of {result.table}/{result.stem}")
     return result

@@ -42,13 +42,8 @@ def read_ngram(path: Path, name: str, *, flag: str) -> Figure:
     )
 
 
-def read_accelerators(text: str) -> tuple[str, ...]:
-    """The names of this machine's GPUs, each once, if fairseq-train's log is of a training on them.
-
-    fairseq-train prints the names, but leaves them out of --log-file, whose first line has the settings.
-    """
-    if "'cpu': False" not in text.partition("\n")[0]:
-        return ()
+def read_accelerators() -> tuple[str, ...]:
+    """The names of this machine's GPUs, each once: fairseq-train prints them, but leaves them out of --log-file."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -63,6 +63,7 @@ def record(request: pytest.FixtureRequest) -> Record:
             said = [f"{column}={figure}" for column, figure in figures.items()]
             note = f"float32 products by {products.in_use()}; {os.environ['RECORD']}"
             command = [sys.executable, "recipes/record.py", table, row, "--figure", *said, "--note", note]
+            command += ["--gpu"] * bool(request.node.get_closest_marker("gpu"))
             test = f"pytest -m benchmark -s '{request.node.nodeid}'"
             environment = {**os.environ, "PYTHONPATH": str(root)}  # the commit is that of this checkout
             subprocess.run([*command, "--command", test], cwd=root, check=True, env=environment)

@@ -28,6 +28,7 @@ SENTENCES += [f"number {number} sits here ." for number in range(2, 12)]
 def evaluate(folder: Path, translations: list[str], **variables: object) -> subprocess.CompletedProcess[str]:
     """Scores translations of a fairseq-generate that is not one: it prints them as they are."""
     (folder / "reference").write_text("\n".join(SENTENCES) + "\n")
+    (folder / "checkpoint.pt").touch()
     path = write_programs(folder / "bin", {"fairseq-generate": "cat <<'END'\n" + "\n".join(translations) + "\nEND"})
     files = (folder / "checkpoint.pt", "test", folder / "reference")
     return run_recipe("evaluate.sh", "bin", *files, PATH=path, RUNS=folder, **variables)
@@ -48,7 +49,7 @@ def test_evaluate_puts_translations_in_order(tmp_path: Path) -> None:
 
 def test_evaluate_refuses_missing_files(tmp_path: Path) -> None:
     (tmp_path / "reference").touch()
-    for checkpoint, reference, flag in (("none", "no", "REFERENCE"), ("no/none", "reference", "CHECKPOINT")):
+    for checkpoint, reference, flag in (("none", "no", "REFERENCE"), ("no", "reference", "CHECKPOINT")):
         process = run_recipe("evaluate.sh", "bin", tmp_path / checkpoint, "test", tmp_path / reference, status=1)
         assert f"evaluate.sh: {flag}: needs a file; got {tmp_path}/no" in process.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["reference"]

@@ -114,14 +114,17 @@ def test_devices(words: str, devices: dict[str, object], given: str, tmp_path: P
 
 def test_a_setting_that_changes_scores_makes_another_row(tmp_path: Path) -> None:
     """Which the table lacks, so that nothing is recorded as the paper's."""
-    programs = {"fairseq-train": "true", "fairseq-generate": "printf 'H-0\t-1\tx\n'", "sacrebleu": "true"}
+    trains = 'while [[ $1 != --save-dir ]]; do shift; done; touch "$2/checkpoint_best.pt"'
+    programs = {"fairseq-train": trains, "fairseq-generate": "printf 'H-0\t-1\tx\n'", "sacrebleu": "true"}
     path = write_programs(tmp_path / "programs", programs)
     for split in ("val", "test_2016_flickr"):
         (tmp_path / "runs/multi30k/text").mkdir(parents=True, exist_ok=True)
         (tmp_path / f"runs/multi30k/text/{split}.en").write_text("x\n")
-    given = {"RUNS": prepared(tmp_path / "runs"), "RESULTS": tmp_path, "OVERRIDES": "{'a': 1}", "PATH": path}
-    process = run_recipe("train-multi30k.sh", "wt", **given)
+    given = {"RUNS": prepared(tmp_path / "runs"), "RESULTS": tmp_path, "PATH": path}
+    process = run_recipe("train-multi30k.sh", "wt", OVERRIDES="{'a': 1}", **given)
     assert "not recorded: the table multi30k has no row wt,OVERRIDES={'a': 1}" in process.stderr
+    process = run_recipe("train-multi30k.sh", "wt", MERGES=99, WORK=tmp_path / "runs/multi30k", **given)
+    assert "not recorded: the table multi30k has no row wt,MERGES=99" in process.stderr
 
 
 def test_all_gpus_train_unless_told_otherwise(tmp_path: Path) -> None:
@@ -242,7 +245,7 @@ REFUSED = [
         "SPLITS: needs valid with the row of an ingredient; got valid test",
     ),
     (["train-table2.sh", "tied"], {"CORPUS": "text8"}, "CORPUS: needs imdb or ptb; got text8"),
-    (["train-table2.sh", "tied"], {"EPOCHS": 0}, "EPOCHS, UPDATES: need positive numbers; got 0"),
+    (["train-table2.sh", "tied"], {"EPOCHS": 0}, "EPOCHS: needs a whole number from 1 on; got 0"),
     (["train-table2.sh", "tied"], {"SETS": "{folder}"}, "SETS: needs a folder with one or more of EN-SIMLEX-999.txt"),
     (["train-table2.sh", "tied"], {"QUESTIONS": "{folder}"}, "QUESTIONS: needs SETS, too; got none"),
     (["train-table5-large.sh", "rhn"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
@@ -251,9 +254,9 @@ REFUSED = [
     (["train-table6-small.sh", "wt"], {"LR": 0.5}, "LR: needs a recipe that has this setting; got 0.5. Leave it out;"),
     (["train-table6-small.sh", "wt"], {"MERGES": 100}, "MERGES: needs a recipe that has this setting; got 100."),
     (["train-table6-small.sh", "kn5"], {"BEAM": 3}, "BEAM: needs a recipe that has this setting; got 3. Leave it out"),
-    (["train-multi30k.sh", "wt"], {"UPDATES": "abc"}, "UPDATES: needs a whole number; got abc. Use 1000, say"),
-    (["train-multi30k.sh", "wt"], {"MAX_TOKENS": "1e3"}, "MAX_TOKENS: needs a whole number; got 1e3"),
-    (["train-liu-small.sh", "multi30k", "plain"], {"UPDATES": "08"}, "UPDATES: needs a whole number; got 08"),
+    (["train-multi30k.sh", "wt"], {"UPDATES": "abc"}, "UPDATES: needs a whole number from 1 on; got abc. Use 1, say"),
+    (["train-multi30k.sh", "wt"], {"MAX_TOKENS": "1e3"}, "MAX_TOKENS: needs a whole number from 1 on; got 1e3"),
+    (["train-liu-small.sh", "multi30k", "plain"], {"UPDATES": "08"}, "UPDATES: needs a whole number from 1 on; got 08"),
     (["train-lecture-self-normalised.sh", "alpha-0"], {"WORDS": 0.7}, "WORDS: needs a recipe that has this setting"),
     (["train-multi30k.sh", "wt"], {"NODES": "two"}, "NODES: needs a number from 1 on; got two"),
     (["train-multi30k.sh", "wt"], {"NODES": 2, "NODE": 2}, "NODE: needs 0 to 1, of NODES=2; got 2"),

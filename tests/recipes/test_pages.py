@@ -225,6 +225,7 @@ RESULT |= {"environment": {"date": "2026-11-22", "versions": {"torch": "2"}, "pr
             ("results/small/wt-1.json", {key: RESULT[key] for key in RESULT if key != name}, name)
             for name in ("command", "environment")
         ),
+        ("results/small/wt-1.json", RESULT | {"command": None}, "got no command."),
         ("results/small/wt-1.json", RESULT | {"figures": {"tset": {"value": 1}}}, "got figures: needs a column"),
         (
             "results/small/wt-1.json",

@@ -38,7 +38,7 @@ def test_a_folder_of_a_training(project: Project, monkeypatch: pytest.MonkeyPatc
     ):
         project.write(f"run/{name}", text)
     (project.folder / "run/plots.svg").mkdir()  # is no picture
-    status, message = project.record("small", "--folder", project.folder / "run", seed=2)
+    status, message = project.record("small", "--folder", project.folder / "run", "--gpu", seed=2)
     assert status == 0, message
     assert "recorded: small, small (seed 2): test 117.1 perplexity, bleu 42.74 BLEU" in message
     result = project.result("small-2")
@@ -79,13 +79,9 @@ def test_a_broken_result_is_named(text: str, project: Project) -> None:
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize(("trained", "script"), [("'cpu': True", "echo A100"), ("'cpu': False", "exit 9")])
-def test_a_training_without_a_gpu_has_none(
-    trained: str, script: str, project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", write_programs(project.folder / "programs", {"nvidia-smi": script}))
-    project.write("run/train.log", TRAIN.replace("'cpu': False", trained))
-    assert project.record("small", "--folder", project.folder / "run", seed=3)[0] == 0
+def test_without_nvidia_smi_no_gpu_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", write_programs(project.folder / "programs", {"nvidia-smi": "exit 9"}))
+    assert project.record("small", "--figure", "test=1", "--gpu", seed=3)[0] == 0
     assert project.result("small-3")["environment"]["accelerators"] == []
 
 

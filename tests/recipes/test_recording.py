@@ -17,15 +17,18 @@ from fairseq_tiedemb.analysis.overlap import describe
 from .facts import SCORES
 from .shell import RECIPES, dry_run, option, prepared, run_recipe, write_programs
 
+TRAINS = """echo trained; [ -z "$FAIL" ] || exit 3
+while [[ $1 != --save-dir ]]; do shift; done
+touch "$2/checkpoint_best.pt" "$2/checkpoint_last.pt\""""
 # Programs that do at once what the real ones take hours for; what fairseq-generate translates is the reference.
 PROGRAMS = {
     "python": f'exec {sys.executable} "$@"',
-    "fairseq-train": 'echo trained; [ -z "$FAIL" ] || exit 3',
+    "fairseq-train": TRAINS,
     "fairseq-eval-lm": 'echo "Evaluated 82,430 tokens in 1s"; echo "Loss (base 2): 1, Perplexity: 99.25"',
     "fairseq-generate": 'printf "H-0\\t0\\ta b c d e\\n"',
     "sacrebleu": 'echo "BLEU|nrefs:1 = 42.50 1/1/1/1 (BP = 1.000 ratio = 1.000 hyp_len = 5 ref_len = 5)"',
     "sacremoses": "cat",
-    "fairseq-tiedemb": ": averaged",
+    "fairseq-tiedemb": 'while (($#)); do [[ $1 != --output ]] || touch "$2"; shift; done',
 }
 # Those record what other programs print, too.
 OTHERS = {"measure-export.sh", "measure-served-size.sh", "train-table2.sh", "train-small-record.sh"}
@@ -62,6 +65,7 @@ class Runs:
 
     def program(self, name: str, script: str) -> None:
         (self.programs / name).write_text(f"#!/bin/bash\n{script}\n")
+        (self.programs / name).chmod(0o755)
 
     def recorded(self) -> dict[str, dict]:
         paths = sorted(self.results.rglob("*.json"))
@@ -74,6 +78,14 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
+
+
+def test_the_gpu_that_trained_is_recorded(runs: Runs) -> None:
+    runs.program("nvidia-smi", "echo H200")
+    runs.run("train-table6-small.sh", "wt")
+    runs.run("train-table6-small.sh", "wt", SEED=2, GPUS=0)
+    found = [runs.recorded()[f"table6/wt-{seed}.json"]["environment"]["accelerators"] for seed in (1, 2)]
+    assert found == [["H200"], []]
 
 
 @pytest.mark.parametrize("script", LAST)

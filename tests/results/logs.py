@@ -7,7 +7,7 @@ EVAL_LM = """\
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0"
 BLEU = f"BLEU|{SIGNATURE} = {{}} 74.1/50.2/35.6/25.4 (BP = 0.975 ratio = 0.976 hyp_len = 12765 ref_len = 13080)\n"
 TRAIN = """\
-{'_name': None, 'common': {'_name': None, 'seed': 1, 'cpu': False, 'fp16': False, 'user_dir': 'x'}, \
+{'_name': None, 'common': {'_name': None, 'seed': 1, 'fp16': False, 'user_dir': 'x'}, \
 'model': Namespace(_name='m', dropout=0.3, limit=-inf, layers=[1, 2]), 'bpe': None}
 num. shared model params: 4,652,402 (num. trained: 4,652,402)
 epoch 001 | valid on 'valid' subset | loss 7.1 | ppl 300.25 | wps 0 | num_updates 5
