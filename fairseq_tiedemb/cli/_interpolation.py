@@ -62,7 +62,7 @@ def _scores(files: Sequence[str], texts: Sequence[str]) -> list[ngram.WordScores
 def _check_same_tokens(expected: Sequence[str], found: Sequence[str], *, text: str, name: str) -> None:
     for number, (one, other) in enumerate(zip(expected, found, strict=False), start=1):
         if one != other:
-            got = f"{one} and, from {name}, {other} as token number {number} of {text}"
+            got = f"{one!r} and, from {name}, {other!r} as token number {number} of {text}"
             use = "the files in the order of --held-out and --test, and --dict with the dict.txt of the other model"
             raise ValueError(f"--interpolate: needs models of the same words; got {got}. Use {use}.")
     if len(found) != len(expected):

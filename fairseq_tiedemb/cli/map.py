@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=METHODS, default="pca", help="method of the projection (default: pca)")
     which = parser.add_mutually_exclusive_group()
     add_number(which, "--most-frequent", "draw the first N words", 300)
-    which.add_argument("--words", nargs="+", action="extend", metavar="WORD", help="draw these words")
+    which.add_argument("--words", nargs="+", action="extend", metavar="WORD", help="draw these, 4 or more")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -58,4 +58,4 @@ def _remedy(model: Any, name: str) -> str:
         flags = "--adaptive-input --tie-adaptive-weights shares, in language models"
     elif family.translates:
         flags += ", and --share-all-embeddings three ways"
-    return f"; its name says what it can do: {flags}"
+    return f"; tied_ in its name says what it can do: {flags}"

@@ -168,7 +168,7 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
     assert "tied_transformer_lm: shares input = output in bands (weight tying) by method plain" in caplog.messages[1]
     assert [" shares nothing " in line for line in caplog.messages] == [False, False, True, True, True]
     # A name that begins with tied_ alone shares nothing.
-    told = [line.partition("; its name says ")[2].partition(": ")[2] for line in caplog.messages]
+    told = [line.partition("; tied_ in its name says ")[2].partition(": ")[2] for line in caplog.messages]
     assert told == [
         "",
         "",
