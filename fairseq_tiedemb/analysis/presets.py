@@ -73,7 +73,17 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         needs = "a preset of this package"
         raise ValueError(f"NAME: needs {needs}; got {name}. Use {', '.join(near)}; see `fairseq-tiedemb arch`.")
     model_class = ARCH_MODEL_REGISTRY[name]
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # of products and threads, and what the description shows
+    try:
+        return _describe(name, model_class, words)
+    finally:
+        logging.disable(level)
+
+
+def _describe(name: str, model_class: Any, words: int | None) -> Preset:
     settings, own = _settings(name)
+    settings |= dict.fromkeys(model_class.turned_on, True)
     cutoffs = " ".join(str(value) for key, value in settings.items() if key.endswith("_cutoff"))
     needed = 1 + max(map(int, re.findall(r"\d+", cutoffs)), default=4)
     usual = max(WORDS, 2 * needed - 2)
@@ -89,7 +99,11 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         words=words,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         in_tables=sum(layer.weight.numel() for layer in layers),
-        options={key: settings[key] for key in own if SIZES.search(key) and settings.get(key) not in (None, "")},
+        options={
+            key: settings[key]
+            for key in own
+            if key in model_class.turned_on or SIZES.search(key) and settings.get(key) not in (None, "")
+        },
         recipe=extensions_of(model_class).recipe,
         recipe_yields=extensions_of(model_class).recipe_yields,
     )
@@ -117,10 +131,5 @@ def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) ->
         task = LanguageModelingTask(LanguageModelingConfig(), dictionary)
     else:
         task = TranslationTask(TranslationConfig(), dictionary, dictionary)
-    level = logging.root.manager.disable
-    logging.disable(logging.INFO)  # building logs what the description shows
-    try:
-        with torch.device("meta"):
-            return model_class.build_model(cfg, task)
-    finally:
-        logging.disable(level)
+    with torch.device("meta"):
+        return model_class.build_model(cfg, task)

@@ -1,6 +1,8 @@
 """What `fairseq-tiedemb arch` says of a preset, against the models themselves and what papers and code say."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -60,7 +62,15 @@ def test_a_preset_is_shown_with_its_options_and_recipe(cli: Cli) -> None:
     assert "shares      input = output (weight tying), with P and its bias" in lines
     assert "size        2,692,202 parameters with 10,002 words; 74.3 % of them in tables" in lines
     assert "recipe      set by --arch zaremba_lm_small_wt_pr in fairseq-train" in lines
-    for flag in ("--decoder-hidden-size 200", "--task contiguous_lm", "--lr 1.0", "--sentence-avg", "--max-epoch 13"):
+    for flag in (
+        "--share-decoder-input-output-embed",
+        "--projection-bias",
+        "--decoder-hidden-size 200",
+        "--task contiguous_lm",
+        "--lr 1.0",
+        "--sentence-avg",
+        "--max-epoch 13",
+    ):
         assert f"    {flag}" in lines
     assert not any("--batch-size-valid" in line or "--distributed" in line for line in lines)
 
@@ -75,6 +85,7 @@ def test_a_preset_is_shown_with_its_options_and_recipe(cli: Cli) -> None:
                 *("    --cell gru", "    --optimizer adadelta", "    --clip-norm 1.0", "    --max-update 300000"),
             ],
         ),
+        ("bengio_lm", ["    --skip-connections"]),
         ("tied_transformer_iwslt_de_en", ["recipe      none: --optimizer, --lr", "    --encoder-ffn-embed-dim 1024"]),
     ],
 )
@@ -82,6 +93,11 @@ def test_other_recipes(name: str, expected: list[str], cli: Cli) -> None:
     text = cli("arch", name).out
     for line in expected:
         assert f"\n{line}" in text
+
+
+def test_only_the_description_is_printed() -> None:
+    command = [sys.executable, "-m", "fairseq_tiedemb.cli", "arch", "zaremba_lm_small"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
 
 
 def test_the_largest_takes_no_memory() -> None:
