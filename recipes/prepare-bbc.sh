@@ -31,9 +31,9 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 4)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
+fetch "$FROM" "$RUNS/download" "$SHA256"
 begin_corpus "$WORK/stories" "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
-fetch "$FROM" "$RUNS/download" "$SHA256"
 run python "$recipes/unpack.py" "$fetched" "$WORK/stories"
 run python "$recipes/bbc_text.py" "$WORK/stories/bbc" "$WORK/all"
 for split in train valid test; do

@@ -44,9 +44,9 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} % 4 == 0)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
+fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 begin_corpus "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
-fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 run python "$recipes/imdb_lm_text.py" "$fetched" "$WORK/all" \
     ${reviews:+--reviews "$reviews"} ${SMOKE:+--held-out 10}
 for split in train valid test; do

@@ -31,9 +31,9 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 3)) || stop "COUNTS: needs tokens of train and valid, and types; got $COUNTS."
 
+fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 begin_corpus "$WORK/reviews" "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
-fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 run python "$recipes/unpack.py" "$fetched" "$WORK/reviews"
 run python "$recipes/imdb_text.py" "$WORK/reviews/aclImdb" "$WORK/all"
 for split in train valid; do

@@ -44,9 +44,9 @@ need python sacremoses subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 
 text=$WORK/text
+fetch "$FROM" "$RUNS/download/iwslt14" "${SHA256:-}"
 begin_corpus "$WORK/raw" "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text"
-fetch "$FROM" "$RUNS/download/iwslt14" "${SHA256:-}"
 run python "$recipes/unpack.py" "$fetched" "$WORK/raw"
 run python "$recipes/iwslt_text.py" "$WORK/raw/$source-en" "$source-en" "$text"
 run rm -rf "$WORK/raw"

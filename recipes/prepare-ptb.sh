@@ -34,13 +34,17 @@ need fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 4)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
-begin_corpus "$WORK/text" "$WORK/bin"
-run mkdir -p "$WORK/text"
+declare -A files
 for split in train valid test; do
     file=ptb.$split.txt
     sha256=$(awk -v file="$file" '$2 == file { print $1 }' "$CHECKSUMS")
     [[ $sha256 ]] || stop "CHECKSUMS: needs a line for $file; found none in $CHECKSUMS."
     fetch "$FROM/$file" "$RUNS/download" "$sha256" "${SECOND:+$SECOND/$file}"
-    text_of "$split" "$fetched"
+    files[$split]=$fetched
+done
+begin_corpus "$WORK/text" "$WORK/bin"
+run mkdir -p "$WORK/text"
+for split in train valid test; do
+    text_of "$split" "${files[$split]}"
 done
 binarize "${counts[@]}"

@@ -39,10 +39,10 @@ need python sacremoses subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 
 text=$WORK/text
+fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 # fairseq-preprocess refuses to overwrite a dictionary.
 begin_corpus "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text/raw"
-fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 run python "$recipes/tatoeba_text.py" "$fetched" "$source" "$text/raw" --held-out "$held_out"
 for split in train valid test; do
     for language in "$source" en; do

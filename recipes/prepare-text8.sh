@@ -31,8 +31,8 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"${COUNTS:-}"
 ((${#counts[@]} % 4 == 0)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
 
+fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 begin_corpus "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/text"
-fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 run python "$recipes/text8_text.py" "$fetched" "$WORK/text" ${SMOKE:+--characters 30000}
 binarize "${counts[@]}"

@@ -76,11 +76,28 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
     assert run_recipe("prepare-ptb.sh", **{**variables, "FROM": f"file://{other}"}).stdout.count("curl") == 3
 
 
-def test_a_wrong_place_leaves_the_corpus(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/typo", "FROM: needs the file /typo/ptb.train.txt; found none"),
+        (str(Path(__file__).parent), "FROM: needs the file .*/ptb.train.txt; found none"),
+        ("file:///nowhere", "file:///nowhere/ptb.train.txt: curl stopped with status 37"),
+    ],
+)
+def test_a_wrong_place_leaves_the_corpus(
+    place: str, message: str, ptb: dict[str, object], programs: str, tmp_path: Path
+) -> None:
     run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
-    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": "/typo"}, PATH=programs, status=1)
-    assert "FROM: needs an address, a file or a folder; got /typo, which is none. Use" in process.stderr
+    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": place}, PATH=programs, status=1)
+    assert re.search(message, process.stderr)
     assert (tmp_path / "runs/ptb/bin/dict.txt").exists()
+
+
+def test_a_wrong_folder_leaves_the_corpus_of_translation(tmp_path: Path) -> None:
+    (tmp_path / "runs/multi30k/bin").mkdir(parents=True)
+    process = run_recipe("prepare-multi30k.sh", FROM="/typo", RUNS=tmp_path / "runs", status=1)
+    assert "FROM: needs an address, a file or a folder; got /typo, which is none. Use" in process.stderr
+    assert (tmp_path / "runs/multi30k/bin").exists()
 
 
 def test_a_made_up_corpus_is_not_taken_for_the_real_one(programs: str, tmp_path: Path) -> None:
