@@ -189,6 +189,26 @@ def test_a_translator_refuses_another_order_of_words(
     run("generate", parallel_data, *paths)
 
 
+def test_an_untied_start_of_a_tied_model_is_refused(
+    train: InProcess, parallel_data: Path, tmp_path: Path, cli: Cli
+) -> None:
+    tuned = ("--save-dir", tmp_path / "tuned")
+    path, tied = trained(train, parallel_data, tmp_path / "nmt", *NMT), tmp_path / "tied.pt"
+    message = (
+        "decoder.output.weight: needs the table of the input, .* Use `fairseq-tiedemb tie` on the checkpoint, or the"
+    )
+    with pytest.raises(ValueError, match=f"^{message} options of its training.$"):
+        train(parallel_data, *NMT, "--share-decoder-input-output-embed", "--finetune-from-model", path, *tuned)
+    cli("tie", path, tied)
+    train(parallel_data, *NMT, "--share-decoder-input-output-embed", "--finetune-from-model", tied, *tuned)
+    shutil.rmtree(tuned[1])
+    message = (
+        "--share-all-embeddings: needs .* one table for encoder.* and decoder.*; got two that differ. Use the options"
+    )
+    with pytest.raises(ValueError, match=f"^{message}"):
+        train(parallel_data, *NMT, "--share-all-embeddings", "--finetune-from-model", tied, *tuned)
+
+
 def test_merged_dictionaries_are_merged_again(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(parallel_data, tmp_path / "more_words")
     with (folder / "dict.tgt.txt").open("a") as words:

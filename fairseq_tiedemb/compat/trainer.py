@@ -301,6 +301,8 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
             raise
         if isinstance(reason, ValueError):
             raise reason from None
+        if ours := [line.strip() for line in str(reason).splitlines() if "; got " in line]:  # among torch's
+            raise ValueError(ours[0]) from None
         got = " ".join(str(reason).split())[:400]
         use = "the --arch and the options of its training, or another --save-dir for a new one"
         raise ValueError(f"{filename}: needs a checkpoint of the same model; got another ({got}). Use {use}.") from None
