@@ -1,4 +1,4 @@
-"""Constants that scale vectors and logits, whatever the sharing method."""
+"""Constants that scale vectors, their gradient and logits, whatever the sharing method."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -21,9 +21,11 @@ class Constants:
         vector of token v  = embedding_scale * embed(v)
         logit of token v   = c tanh(z_v / c)    with z_v = scale(n_v) * (w_v . logit_scale f(h)) + offset(n_v) + bias_v
         c                  = logit_soft_cap, or infinity
+        dL/dW              = input_gradient_scale * (its part by way of the vectors) + (its part by way of the logits)
 
     Source: Gemma Team 2024 (Gemma 2; soft cap, and sqrt(D) times the vectors); Raffel et al. 2020 (T5; features times
-    D^-0.5 before a tied table); Cohere's and IBM's Granite models (a constant times the logits).
+    D^-0.5 before a tied table); Cohere's and IBM's Granite models (a constant times the logits); Lopardo et al. 2026
+    (arXiv:2603.26663; the gradient).
     """
 
     embedding_scale: float = option(
@@ -39,6 +41,12 @@ class Constants:
         None,
         "logits z become c tanh(z / c) with this c, which none exceeds; Gemma 2: 30",
         needs=dataclasses.replace(SCALE, use="30, say, or leave it out"),
+    )
+
+    input_gradient_scale: float = option(
+        1.0,
+        "what a table learns as input times this constant, against what it learns as output; Lopardo et al. 2026: 5",
+        needs=Range("a finite number of 0 or more", "1 for none", at_least=0, below=math.inf),
     )
 
     def __post_init__(self) -> None:

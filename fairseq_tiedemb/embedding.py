@@ -1,5 +1,6 @@
 """The shared embedding: one module owns the table and offers ``embed`` and ``scores``."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -151,6 +152,8 @@ class SharedEmbedding(Keeping, Head):
             # One factor per token, or a single factor.
             factor = method.input_factor(self._bounded(squared_norms(vectors), tokens), self._own(tokens))
             vectors = vectors * factor.unsqueeze(-1).to(vectors.dtype)
+        if vectors.requires_grad and self.constants.input_gradient_scale != 1:
+            vectors.register_hook(partial(torch.mul, self.constants.input_gradient_scale))
         return vectors if self.constants.embedding_scale == 1 else vectors * self.constants.embedding_scale
 
     forward = embed

@@ -4,7 +4,8 @@
 #
 #   recipes/train-transformer-lm.sh ROW          # rows, hardware, time: tables/transformer-lm.json
 #
-# Row        untied, or a sharing method; adaptive and adaptive-tied have bands of 2,000, 4,000 and 4,002 types
+# Row        untied, or a sharing method; adaptive and adaptive-tied have bands of 2,000, 4,000 and 4,002 types;
+#            input-gradient-S is plain with the gradient of the table as input times S (Lopardo et al. 2026)
 # Corpus     prepare-ptb.sh
 # Expected   no published figures
 # Check      the last line: the perplexity of the test set
@@ -30,6 +31,7 @@ case $1 in
     untied) options=() ;;
     adaptive) options=("${bands[@]}") ;;
     adaptive-tied) options=("${bands[@]}" --tie-adaptive-weights) ;;
+    input-gradient-*) options=(--share-decoder-input-output-embed --input-gradient-scale "${1##*-}") ;;
     *) options=(--share-decoder-input-output-embed --sharing-method "$1") ;;
 esac
 WORK=${WORK:-$RUNS/ptb$of_work}

@@ -391,6 +391,25 @@ def test_constants_are_those_of_their_equation(method: str) -> None:
 
 
 @every_method
+def test_the_gradient_of_the_input_is_scaled_and_nothing_else(method: str) -> None:
+    """Against an input and an output table of the same rows, whose gradients are the two parts."""
+    tied = grown(SharedEmbedding(9, 4, PAD, method=method).double(), std=1.0)
+    apart = [copy.deepcopy(tied), copy.deepcopy(tied)]
+    tied.constants = Constants(input_gradient_scale=5.0)
+    words, target = torch.tensor([3, 2, 8, 3, 5]), torch.tensor([2, 8, 3, 5, 4])
+
+    def loss(embeds: SharedEmbedding, scores: SharedEmbedding) -> torch.Tensor:
+        return scores.loss(embeds.embed(words).tanh(), target).loss
+
+    torch.testing.assert_close(loss(tied, tied), loss(*apart))
+    [found] = torch.autograd.grad(loss(tied, tied), [tied.weight])
+    of_input, of_output = torch.autograd.grad(loss(*apart), [each.weight for each in apart])
+    torch.testing.assert_close(found, 5.0 * of_input + of_output)
+    with torch.no_grad():
+        assert not tied.embed(words).requires_grad
+
+
+@every_method
 def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> None:
     table = SharedEmbedding(9, 4, PAD, method=method, bias=True, constants=CONSTANTS).double()
     grown(table, std=1.0)

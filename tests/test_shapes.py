@@ -48,6 +48,7 @@ def test_sizes_may_be_numpys_numbers() -> None:
         ({"logit_soft_cap": 0}, "--logit-soft-cap: needs a positive, finite number; got 0. Use 30, say"),
         ({"logit_scale": -1.0}, "--logit-scale: needs a positive, finite number; got -1.0. Use 1 for none"),
         ({"embedding_scale": float("inf")}, "--embedding-scale: needs a positive, finite number; got inf"),
+        ({"input_gradient_scale": -1}, "--input-gradient-scale: needs a finite number of 0 or more; got -1. Use 1"),
     ],
 )
 def test_constants_that_cannot_be(constants: dict[str, Any], message: str) -> None:

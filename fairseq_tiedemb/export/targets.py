@@ -61,10 +61,10 @@ def sharing_of(settings: Settings) -> "SharingMethod":
 
 
 def constants_of(settings: Settings) -> "Constants":
-    """Returns the constants of the model's tables."""
+    """Returns the constants of the model's tables, without that of their training."""
     from fairseq_tiedemb.constants import Constants  # imports torch, too
 
-    return Constants.of(settings["model"])
+    return Constants.of({**settings["model"], "input_gradient_scale": None})
 
 
 def stays_tied(settings: Settings) -> bool:

@@ -150,7 +150,7 @@ def check_constants(settings: Settings, head: OutputHead, constants: Constants) 
     no_table = f"--output-layer {head.name}" if head.name == ADAPTIVE or not head.over_table else None
     characters = "--character-embeddings" if settings("character_embeddings") else None
     for name, value in constants.changed().items():
-        what, got = ("input", characters) if name == "embedding_scale" else ("output", no_table)
+        what, got = ("output", no_table) if name.startswith("logit") else ("input", characters)
         if got:
             needs = f"one table of all words as {what}"
             raise ValueError(f"{flag_of(name)}: needs {needs}; got {value} with {got}. Leave it out.")

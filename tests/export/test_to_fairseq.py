@@ -94,6 +94,14 @@ def test_projection_and_factors_fold_too(model: tuple[str, str], method: str) ->
     assert_same_scores(exported(family, options, ours)[1], ours, family)
 
 
+def test_a_constant_of_the_training_leaves_tables_tied() -> None:
+    options = {**ALL, "input_gradient_scale": 5.0}
+    ours = grown(build("transformer", **options)).eval()
+    stock = exported("transformer", options, ours)[1]
+    assert_same_scores(stock, ours, "transformer")
+    assert stock.decoder.embed_tokens.weight is stock.decoder.output_projection.weight
+
+
 def test_folded_tables_of_half_precision_are_not_rounded() -> None:
     ours = grown(build("transformer", sharing_method="cosine", **ALL)).eval().bfloat16()
     state, _ = exported("transformer", {"sharing_method": "cosine", **ALL}, ours)

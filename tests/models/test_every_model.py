@@ -61,7 +61,7 @@ def sentences(name: str, source: torch.Tensor, previous: torch.Tensor) -> dict[s
 METHODS = list(SHARING_METHODS)
 P = {"projection": True, "projection_bias": True}
 IN_BANDS = {**BANDS, "share_decoder_input_output_embed": False, "embedding_scale": 1.5}
-CONSTANTS = {"embedding_scale": 1.5, "logit_scale": 0.7, "logit_soft_cap": 2.0}
+CONSTANTS = {"embedding_scale": 1.5, "logit_scale": 0.7, "logit_soft_cap": 2.0, "input_gradient_scale": 3.0}
 # Every model by one method, every method on two models, and what else stands between features and tables.
 TWO = ("lightconv_lm", "lstm_nmt_twwt")
 CASES = [(name, METHODS[place % len(METHODS)], {}) for place, name in enumerate(MODELS) if name not in TWO]
@@ -113,6 +113,23 @@ def test_constants_reach_every_table(name: str, options: dict[str, Any]) -> None
     tables = [each for each in build(name, **options).modules() if isinstance(each, SharedEmbedding)]
     expected = Constants(**{key: value for key, value in options.items() if key in CONSTANTS})
     assert [each.constants for each in tables] == [expected] * (3 if options is IN_BANDS else 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_gradient_is_of_what_a_table_does_as_input_times_the_constant(name: str) -> None:
+    """Lopardo et al. 2026: dL/dW = s * (input's part) + (output's part)."""
+    model = grown(build(name)).double().eval()
+    tables = [each for each in model.modules() if isinstance(each, SharedEmbedding) and each.embeds]
+
+    def gradients(scale: float) -> list[torch.Tensor]:
+        for table in tables:
+            table.constants = Constants(input_gradient_scale=scale)
+        loss = model(**batch_of(name), target=TARGET).loss
+        return list(torch.autograd.grad(loss, [each.weight for each in tables], materialize_grads=True))
+
+    for none, once, thrice in zip(gradients(0.0), gradients(1.0), gradients(3.0), strict=True):
+        assert not torch.allclose(none, once)
+        torch.testing.assert_close(thrice, none + 3.0 * (once - none))
 
 
 @every_case

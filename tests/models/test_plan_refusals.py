@@ -48,6 +48,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"character_embeddings": True, "embedding_scale": 2.0},
         "--embedding-scale: needs one table of all words as input; got 2.0 with --character-embeddings. Leave",
     ),
+    (
+        "transformer_lm",
+        {"character_embeddings": True, "input_gradient_scale": 5.0},
+        "--input-gradient-scale: needs one table of all words as input; got 5.0 with --character-embeddings. Leave",
+    ),
     # P.
     ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs a model with P; got one without. Use"),
     ("tied_lstm_lm", {"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use"),

@@ -429,7 +429,10 @@ def test_a_table_that_is_not_trained_stays(which: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("constant", [{}, {"embedding_scale": 3.0}, {"logit_scale": 0.1}, {"logit_soft_cap": 2.0}])
+CONSTANTS = ({"embedding_scale": 3.0}, {"logit_scale": 0.1}, {"logit_soft_cap": 2.0}, {"input_gradient_scale": 5.0})
+
+
+@pytest.mark.parametrize("constant", [{}, *CONSTANTS])
 def test_small_steps_are_of_tables_without_constants(constant: dict[str, float]) -> None:
     model = build(**constant)
     assert model.output.head.learns_in_steps(model.decoder.embed_tokens) is not bool(constant)

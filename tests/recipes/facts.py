@@ -87,6 +87,7 @@ ROWS: dict[str, dict[str, str | None]] = {
     "train-transformer-lm.sh": {
         "untied": "--arch tied_transformer_lm",
         **{m: f"--arch tied_transformer_lm {TIED} --sharing-method {m}" for m in ALL_METHODS},
+        **{f"input-gradient-{s}": f"--arch tied_transformer_lm {TIED} --input-gradient-scale {s}" for s in (0, 5)},
         "adaptive": f"--arch tied_transformer_lm {BANDS}",
         "adaptive-tied": f"--arch tied_transformer_lm {BANDS} --tie-adaptive-weights",
     },
