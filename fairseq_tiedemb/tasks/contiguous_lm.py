@@ -2,7 +2,6 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-import logging
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -17,8 +16,6 @@ from omegaconf import II
 from ..option_checks import Range, check_value, flag_of, option
 from ..training.extensions import extensions_of
 from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
-
-logger = logging.getLogger(__name__)
 
 # Options of `language_modeling` that change its samples, with their neutral values.
 MADE_FOR_SAMPLES: dict[str, Any] = {
