@@ -54,7 +54,4 @@ def types_of_data(stream: Any, dictionary: Any) -> set[str]:
 
     The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides.
     """
-    from fairseq_tiedemb.tasks._pairs import count_words
-
-    counts = count_words(stream, len(dictionary), dictionary.nspecial)
-    return {dictionary[row] for row in np.flatnonzero(counts).tolist()}
+    return {dictionary[row] for row in np.flatnonzero(stream.word_counts()).tolist()}

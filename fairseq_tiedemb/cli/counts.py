@@ -37,12 +37,11 @@ def run(arguments: argparse.Namespace) -> None:
     dictionary, stream = read_text(arguments)
     import numpy as np
 
-    from fairseq_tiedemb.tasks._pairs import count_words
     from fairseq_tiedemb.vectors.counts import positive_mutual_information, singular_vectors, window_counts
     from fairseq_tiedemb.vectors.text_file import write_vectors
     from fairseq_tiedemb.vectors.word_table import WordTable
 
-    words = np.flatnonzero(count_words(stream, len(dictionary), dictionary.nspecial) >= arguments.min_count)
+    words = np.flatnonzero(stream.word_counts() >= arguments.min_count)
     if len(words) <= arguments.dim:
         needs = f"fewer than the words that come {arguments.min_count} times or more"
         got = f"{arguments.dim} for {len(words)}"

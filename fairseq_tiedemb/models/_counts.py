@@ -24,7 +24,7 @@ def training_counts(task: Any) -> Tensor | None:
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for folder in filter(None, folders):
         with contextlib.suppress(FileNotFoundError):
-            of_split = open_stream(f"{folder}/{split}", words, combine=True).counts(len(words))
+            of_split = open_stream(f"{folder}/{split}", words, combine=True).counts()
             counts += of_split[: len(counts)]
             counts[dictionary.unk()] += of_split[len(counts) :].sum()  # words beyond --output-dictionary-size
     return torch.from_numpy(counts) if counts.any() else None

@@ -10,13 +10,6 @@ from ..outputs.pair_steps import STEPS
 from ._streams import TokenStream
 
 
-def count_words(stream: TokenStream, size: int, specials: int) -> np.ndarray:
-    """Counts (V,), int64, of the words in a text; the first ``specials`` entries, special symbols, get count 0."""
-    counts = stream.counts(size)
-    counts[:specials] = 0
-    return counts
-
-
 def keep_probabilities(counts: np.ndarray, subsampling: float) -> np.ndarray:
     """Probability (V,) of keeping a token in subsampling, by word.
 

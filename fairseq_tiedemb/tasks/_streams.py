@@ -63,8 +63,7 @@ class TokenStream(FairseqDataset):
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
         self.sentences = sentences
-        self.pad, self.eos = dictionary.pad(), dictionary.eos()
-        self.split = split
+        self.dictionary, self.split = dictionary, split
         self.ends = np.cumsum(sentences.sizes)
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
@@ -108,10 +107,17 @@ class TokenStream(FairseqDataset):
         before = start - (int(self.ends[first - 1]) if first else 0)
         return sentences[before : before + stop - start]
 
-    def counts(self, size: int) -> np.ndarray:
-        """Counts (``size``,), int64, of the words by index."""
+    def counts(self) -> np.ndarray:
+        """Counts (V,), int64, of the dictionary's words by index."""
+        size = len(self.dictionary)
         parts = (self.tokens(start, min(start + BLOCK, self.length)) for start in range(0, self.length, BLOCK))
         return sum((np.bincount(part, minlength=size) for part in parts), np.zeros(size, np.int64))
+
+    def word_counts(self) -> np.ndarray:
+        """``counts`` with 0 for fairseq's special symbols."""
+        counts = self.counts()
+        counts[: self.dictionary.nspecial] = 0
+        return counts
 
     def _file(self) -> np.ndarray:
         """The token indices in the .bin file, memory-mapped.
@@ -126,7 +132,7 @@ class TokenStream(FairseqDataset):
             tokens = self.tokens(start - 1, stop)
             return tokens[:-1], tokens[1:]
         target = self.tokens(0, stop)
-        return torch.cat((target.new_tensor([self.eos]), target[:-1])), target
+        return torch.cat((target.new_tensor([self.dictionary.eos()]), target[:-1])), target
 
 
 def random_lengths(chunk: int, length: int, seed: tuple[int, ...]) -> list[int]:
@@ -186,7 +192,9 @@ class StreamRows(FairseqDataset):
         lengths = torch.tensor([len(sample["target"]) for sample in samples])
         sources, targets = (
             # At least one column: all rows here may have ended while another process has one token left.
-            data_utils.collate_tokens([sample[key] for sample in samples], self.stream.pad, pad_to_length=1)
+            data_utils.collate_tokens(
+                [sample[key] for sample in samples], self.stream.dictionary.pad(), pad_to_length=1
+            )
             for key in ("source", "target")
         )
         return {

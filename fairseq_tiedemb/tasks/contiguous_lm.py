@@ -132,7 +132,7 @@ class ContiguousLMTask(LanguageModelingTask):
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         stream = open_stream(path, self.dictionary, impl=self.args.dataset_impl, combine=combine)
-        if self._skips_padding and (count := stream.counts(len(self.dictionary))[self.dictionary.pad()]):
+        if self._skips_padding and (count := stream.counts()[self.dictionary.pad()]):
             raise ValueError(
                 "--criterion: needs tied_cross_entropy for a text with a word <pad>, which fairseq's criterions "
                 f"count and do not predict; got {self._skips_padding}, and {count:,} of it in split {split}. Use that."

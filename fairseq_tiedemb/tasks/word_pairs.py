@@ -19,7 +19,7 @@ from omegaconf import II, MISSING
 from ..optim.row_sgd import FairseqRowSGD
 from ..option_checks import Range, check_ranges, option
 from ..training.extensions import extensions_of
-from ._pairs import WordPairs, count_words, keep_probabilities
+from ._pairs import WordPairs, keep_probabilities
 from ._streams import TokenStream, epoch_batches, open_stream
 
 logger = logging.getLogger(__name__)
@@ -88,9 +88,8 @@ class WordPairsTask(FairseqTask):
         return np.where(counts >= self.cfg.min_count, counts, 0)
 
     def _count(self) -> torch.Tensor:
-        split, size, specials = self.cfg.train_subset, len(self.dictionary), self.dictionary.nspecial
-        folders = self.cfg.data.split(os.pathsep)
-        return torch.from_numpy(sum(count_words(self._stream(folder, split), size, specials) for folder in folders))
+        streams = (self._stream(folder, self.cfg.train_subset) for folder in self.cfg.data.split(os.pathsep))
+        return torch.from_numpy(sum(stream.word_counts() for stream in streams))
 
     def _stream(self, folder: str, split: str, combine: bool = False) -> TokenStream:
         return open_stream(os.path.join(folder, split), self.dictionary, impl=self.cfg.dataset_impl, combine=combine)

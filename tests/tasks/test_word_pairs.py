@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_tiedemb.tasks._pairs import WordPairs, count_words, keep_probabilities
+from fairseq_tiedemb.tasks._pairs import WordPairs, keep_probabilities
 from fairseq_tiedemb.tasks._streams import TokenStream
 from fairseq_tiedemb.tasks.word_pairs import WordPairsTask
 
@@ -143,7 +143,7 @@ def test_a_sentence_longer_than_a_batch_is_cut() -> None:
 
 def test_counts_are_those_of_the_text() -> None:
     tokens = text([4, 4, WORDS.unk()], [5, 4])
-    assert count_words(tokens, len(WORDS), WORDS.nspecial)[:6].tolist() == [0, 0, 0, 0, 3, 1]
+    assert tokens.word_counts()[:6].tolist() == [0, 0, 0, 0, 3, 1]
 
 
 def task_with(**options: Any) -> WordPairsTask:
