@@ -170,7 +170,7 @@ def test_an_empty_split_is_refused(train: InProcess, text_folder: Path, tmp_path
     flags = ("--only-source", "--trainpref", text_folder / "train.src", "--validpref", tmp_path / "empty.txt")
     arguments = [str(flag) for flag in (*flags, "--destdir", tmp_path / "data")]
     fairseq_cli.preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
-    message = "split valid: needs at least one token; got none. Use a file that is not emp"
+    message = "valid.bin: needs at least one sentence; got an empty file. Use a text that is not empty"
     for mode in ("none", "eos"):
         with pytest.raises(ValueError, match=message):
             train(tmp_path / "data", *PRESET, "--sample-break-mode", mode, "--max-epoch", 1, "--no-save")

@@ -1,7 +1,6 @@
 """A corpus as one stream of tokens, cut into parallel rows that are read chunk by chunk."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,6 @@ from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, dat
 from torch import Tensor
 
 BLOCK = 1 << 20  # tokens that are looked through at a time
-
-
-def empty_split(split: str) -> ValueError:
-    """The error for a split without tokens."""
-    return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
 
 
 # What `epoch_batches` takes of fairseq's options, which has more: for the filtering and sorting of samples.
@@ -44,9 +38,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
     ``impl`` is fairseq's ``--dataset-impl``; ``combine`` appends the split's numbered files (``train1``, ...). Raises
     FileNotFoundError if the files are missing, and ValueError as ``TokenStream``.
     """
-    split, text = os.path.basename(path), Path(f"{path}.bin")
-    if text.is_file() and text.stat().st_size == 0:  # numpy cannot map an empty file
-        raise empty_split(split)
+    split = os.path.basename(path)
     # "lazy" keeps one open file, whose position the data workers would move for one another.
     kind = "cached" if impl == "lazy" else impl
     sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
@@ -67,7 +59,7 @@ class TokenStream(FairseqDataset):
         self.ends = np.cumsum(sentences.sizes)
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
-            raise empty_split(split)
+            raise ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
         self._check_size()
         if isinstance(sentences, MMapIndexedDataset):
             largest = int(self._file().max())
