@@ -1,8 +1,9 @@
 """Log-probabilities of sentences' tokens by a language model, for separate sentences or one running text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.data import data_utils
@@ -30,7 +31,9 @@ def sentence_scores(model: Any, task: Any, sentences: Sequence[Tensor], max_toke
     """
     dictionary, before = task.source_dictionary, int(begins_with_bos(task))
     scores = [torch.empty(0)] * len(sentences)
-    for batch in _batches([len(sentence) for sentence in sentences], max_tokens):
+    sizes = np.array([min(len(sentence), max_tokens) for sentence in sentences])  # a longer one is a batch of its own
+    by_size = sizes.argsort(kind="stable")
+    for batch in data_utils.batch_by_size(by_size, None, sizes[by_size], max_tokens):
         chosen = [sentences[index] for index in batch]
         target = predicted_words(task, data_utils.collate_tokens(chosen, dictionary.pad()))
         previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
@@ -68,15 +71,3 @@ def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_i
     device = next(model.parameters()).device
     inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}
     return log_probabilities(model, target.to(device), inputs).double().cpu()
-
-
-def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Yields batches as lists of sentence indices; sentences of a batch have similar lengths."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[index] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
