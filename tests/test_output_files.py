@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, written_aside
+from fairseq_tiedemb.cli._output import check_output, check_output_folder, written_aside
 
 from .conftest import Cli
 
@@ -17,8 +17,8 @@ def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
         new.write_text("whole")
     assert path.read_text() == "whole"
     path.unlink()
-    with folder_aside(path) as new:
-        assert list(new.iterdir()) == []
+    with written_aside(path) as new:
+        new.mkdir()
     assert {each.name for each in tmp_path.iterdir()} == {"out", ".out.part"}
 
 
@@ -41,8 +41,8 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
         try:
             with written_aside(tmp_path / "file") as new:
                 new.touch()
-            with folder_aside(tmp_path / f"folder-{umask}"):
-                pass
+            with written_aside(tmp_path / f"folder-{umask}") as new:
+                new.mkdir()
         finally:
             os.umask(old)
         assert (tmp_path / "file").stat().st_mode & 0o777 == mode & 0o666
@@ -50,7 +50,8 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), folder_aside(tmp_path / "out") as new:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), written_aside(tmp_path / "out") as new:  # noqa: PT012
+        new.mkdir()
         (new / "half").touch()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

@@ -16,9 +16,10 @@ import sys, time
 from pathlib import Path
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.cli import path
-from fairseq_tiedemb.cli._output import folder_aside
+from fairseq_tiedemb.cli._output import written_aside
 def run(arguments):
-    with folder_aside(Path(sys.argv[1])) as folder:
+    with written_aside(Path(sys.argv[1])) as folder:
+        folder.mkdir()
         (folder / "half").touch()
         print("begun", flush=True)
         time.sleep(60)

@@ -48,7 +48,8 @@ def check_output_folder(path: Path, *, flag: str) -> None:
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`, which is renamed to `path` at the end, or removed after an error.
+    """Yields a temporary path beside `path`, for a file or a folder, which is renamed to `path` at the end, or removed
+    after an error.
 
     ValueError, naming the file and the cause, if the system cannot write it, as on a full disk.
     """
@@ -63,14 +64,6 @@ def written_aside(path: Path) -> Iterator[Path]:
         needs = "a disk that takes the whole file"
         got = f"an error of the system ({cause.strerror or cause}). Nothing of it is left"
         raise ValueError(f"{path}: needs {needs}; got {got}. Use another place, or make room.") from error
-
-
-@contextmanager
-def folder_aside(path: Path) -> Iterator[Path]:
-    """Does what `written_aside` does for a new, empty folder, with its errors."""
-    with written_aside(path) as aside:
-        aside.mkdir()
-        yield aside
 
 
 def save_aside(state: dict[str, Any], path: Path) -> None:

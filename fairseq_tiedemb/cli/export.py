@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir, refuse_options
-from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, save_aside
+from fairseq_tiedemb.cli._output import check_output, check_output_folder, save_aside, written_aside
 from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
 # Options that not every target has.
@@ -74,7 +74,8 @@ def _to_ctranslate2(arguments: argparse.Namespace, state: dict[str, Any]) -> str
 
     spec = convert(arguments.checkpoint, state, arguments.data)
     quantization = arguments.quantization or QUANTIZATIONS[0]
-    with folder_aside(arguments.output) as folder:
+    with written_aside(arguments.output) as folder:
+        folder.mkdir()
         save(spec, folder, quantization=quantization)
     return f"{spec.name.removesuffix('Spec')} of CTranslate2, {quantization}"
 
@@ -83,6 +84,7 @@ def _to_huggingface(arguments: argparse.Namespace, state: dict[str, Any]) -> str
     from fairseq_tiedemb.export.to_huggingface import convert, save
 
     exported = convert(arguments.checkpoint, state, arguments.data, arguments.bpe_codes)
-    with folder_aside(arguments.output) as folder:
+    with written_aside(arguments.output) as folder:
+        folder.mkdir()
         save(exported, folder)
     return exported.about
