@@ -1,7 +1,6 @@
 """Word vectors as text, as word2vec and GloVe write them: ``word x_1 ... x_D`` a line."""
 
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -62,10 +61,8 @@ def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
 
 
 def _numbers(text: str) -> np.ndarray:
-    # Text is not deprecated, but text that has more than numbers in it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)
-        try:
-            return np.fromstring(text, dtype=np.float32, sep=" ")
-        except (DeprecationWarning, ValueError):
-            return np.empty(0, np.float32)
+    try:
+        with np.errstate(over="ignore"):  # what is too large becomes inf, which is refused
+            return np.array(text.split(), np.float32)
+    except ValueError:
+        return np.empty(0, np.float32)
