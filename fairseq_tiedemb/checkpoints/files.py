@@ -129,8 +129,6 @@ def read_legacy(file: IO[bytes], size: int) -> Any:
 
 def fill(storage: torch.UntypedStorage, file: IO[bytes]) -> None:
     """Fills a storage with bytes of the file, in pieces: the file of an archive copies what it reads."""
-    if not len(storage):
-        return
     room = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data
     while room:
         read = file.readinto(room[:CHUNK])  # type: ignore[attr-defined]
