@@ -18,7 +18,7 @@ TABLE_HELP = (
 BESIDE = ("dict*.txt", "vocab.*", "*.json", "*.safetensors")
 
 
-def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> None:
+def add_tables(parser: argparse.ArgumentParser, *, nargs: str | int = "+") -> None:
     """Adds TABLE, and the options that choose a file's table and its words."""
     parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=TABLE_HELP)
     about = "role of every TABLE given without one: in, out or tied in the decoder or language model; sum is in + "
@@ -52,8 +52,7 @@ def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
 def _sources(arguments: argparse.Namespace) -> list[Any]:
     from fairseq_tiedemb.vectors.sources import parse_source  # imports torch, which takes a second
 
-    texts = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
-    given, count = arguments.dict, len(texts)
+    given, count = arguments.dict, len(arguments.tables)
     for path in given:
         if not path.exists():  # also beside a text, which needs none
             raise ValueError(f"--dict: needs a text file; got {path} (No such file or directory). Use another path.")
@@ -63,5 +62,5 @@ def _sources(arguments: argparse.Namespace) -> list[Any]:
     options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
     return [
         parse_source(text, dictionary=dictionary, **options)
-        for text, dictionary in zip(texts, dictionaries, strict=True)
+        for text, dictionary in zip(arguments.tables, dictionaries, strict=True)
     ]

@@ -12,7 +12,7 @@ from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_tables(parser, nargs=None)
+    add_tables(parser, nargs=1)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
