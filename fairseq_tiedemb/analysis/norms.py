@@ -3,7 +3,7 @@
 Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,34 +34,32 @@ class Norms:
     words_VD: Tensor  # the rows themselves
 
 
-def table_norms(
-    model: dict[str, Any], *, path: Path, is_table: Callable[[str], bool] = is_table, padding_row: int = PADDING_ROW
-) -> list[Norms]:
+def table_norms(model: dict[str, Any], *, path: Path, is_fairseqs: bool = True) -> list[Norms]:
     """Returns the row norms of the embedding tables in a checkpoint's state dict, without padding rows.
 
-    `is_table` says whether an entry of this name is a table; a `padding_row` below 0 is none. ValueError, naming the
+    If it is not fairseq's (`is_fairseqs`), all its entries are tables, and no row is padding. ValueError, naming the
     checkpoint, if it has no embedding table, or one with inf or nan.
     """
-    named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
+    named = _named_together({name: entry for name, entry in model.items() if not is_fairseqs or is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2 and entry.numel()]
     if not tables:
         needs, got = "a model with an embedding table (embed_tokens, output_projection, ...)", f"{path}, which has none"
         raise ValueError(f"TABLE: needs {needs}; got {got}. Use a checkpoint of a model with a vocabulary.")
     require_finite({names[0]: table for names, table in tables}, str(path), flag="TABLE")
     return [
-        _row_norms(model, f"[{number}]", names, table, padding_row) for number, (names, table) in enumerate(tables, 1)
+        _row_norms(model, f"[{number}]", names, table, is_fairseqs) for number, (names, table) in enumerate(tables, 1)
     ]
 
 
-def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Tensor, padding_row: int) -> Norms:
+def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Tensor, is_fairseqs: bool) -> Norms:
     """Returns the row norms of a table in float64, without the padding row; of a short-list by its words' rows."""
     values, rows, size = table_VD.double().norm(dim=1).numpy(), np.arange(len(table_VD)), len(table_VD)
     over = names[0].removesuffix("weight") + "over."
     listed, counts = model.get(over + "listed"), model.get(over + "counts")
     if listed is not None and counts is not None and len(listed) == size:
         rows, size = listed.numpy(), len(counts)
-    if has_padding_row(names[0]):
-        is_word = rows != padding_row
+    if is_fairseqs and has_padding_row(names[0]):
+        is_word = rows != PADDING_ROW
         values, rows, table_VD = values[is_word], rows[is_word], table_VD[torch.from_numpy(is_word)]
     return Norms(label, names, rows, values, size, table_VD)
 

@@ -7,7 +7,6 @@ frequent and of rare words are compared.
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._output import check_picture, written_aside
@@ -36,13 +35,13 @@ def run(arguments: argparse.Namespace) -> None:
     if picture is not None:
         inputs = [path for path in (checkpoint, dictionary) if path is not None]
         picture_format = check_picture(picture, flag="--output", inputs=inputs)
-    if checkpoint.is_dir() or (checkpoint.is_file() and is_tensor_file(checkpoint)):
-        refuse_options(arguments, ["dictionary", "parameters"], needs="a checkpoint of fairseq-train", got=checkpoint)
-        state: dict[str, Any] = {"model": dict(read_tables(checkpoint).values())}
-        others: dict[str, Any] = {"is_table": lambda name: True, "padding_row": -1}
+    is_fairseqs = not (checkpoint.is_dir() or (checkpoint.is_file() and is_tensor_file(checkpoint)))
+    if is_fairseqs:
+        state = read_checkpoint(checkpoint, flag="TABLE")
     else:
-        state, others = read_checkpoint(checkpoint, flag="TABLE"), {}
-    tables, counted = norms.table_norms(state["model"], path=checkpoint, **others), []
+        refuse_options(arguments, ["dictionary", "parameters"], needs="a checkpoint of fairseq-train", got=checkpoint)
+        state = {"model": dict(read_tables(checkpoint).values())}
+    tables, counted = norms.table_norms(state["model"], path=checkpoint, is_fairseqs=is_fairseqs), []
     if dictionary is not None:
         counted = norms.with_counts(tables, dictionary, fingerprints_of_training(state.get("task_state")))
     print(norms.summary(tables))
