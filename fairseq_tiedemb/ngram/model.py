@@ -12,7 +12,7 @@ from . import arpa
 from .counts import count_ngrams, look_up
 from .fields import Indices, Reals
 from .jelinek_mercer import estimate_weights
-from .smoothing import FORMS, SMOOTHINGS, Counted, Options, Smoothing
+from .smoothing import FORMS, SMOOTHINGS, Counted, Smoothing
 from .text import BOS, Vocabulary
 
 # Of a probability, by the rounding of an ARPA file's numbers, some of which have six digits.
@@ -133,12 +133,12 @@ class SmoothedModel(BackoffModel):
         self.method = check_options(smoothing, order=order, form=form, cutoff=cutoff, katz_k=katz_k)
         self.form = form or self.method.forms[0]
         levels = count_ngrams(tokens, order, size, continuation=self.method.continuation)
-        options = Options(katz_k)
+        weights: tuple[Reals, ...] = ()
         if self.method.needs_held_out:
             if held_out is None:
                 needs = f"text that is not in TRAIN, for the weights of --smoothing {smoothing}"
                 raise ValueError(f"--held-out: needs {needs}; got none. Use the validation text.")
-            options = Options(katz_k, estimate_weights(levels, held_out, size, by_count=weights_by_count)[0])
+            weights, _ = estimate_weights(levels, held_out, size, by_count=weights_by_count)
         least = [*(cutoff or self.method.cutoff)]
         least += least[-1:] * (order - len(least))
         self.discounts: list[tuple[float, ...]] = []
@@ -152,8 +152,8 @@ class SmoothedModel(BackoffModel):
             level = levels.pop(0)  # removed, so that its memory is freed after this round
             histories = level.keys // size
             totals = np.bincount(histories, level.counts, contexts).astype(np.float64, copy=False)
-            counted = Counted(n, level.counts, histories, totals, size - 1)
-            discounted = self.method.discounts(counted, options)
+            counted = Counted(n, level.counts, histories, totals, size - 1, katz_k, weights)
+            discounted = self.method.discounts(counted)
             self.discounts.append(discounted.values)
             if not discounted.estimated:
                 self.fallbacks.append(n)

@@ -39,21 +39,15 @@ SMALLEST_ROOM = 1e-9
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of one order n, as a method sees them."""
+    """The counts of one order n, as a method sees them, and the parameters of methods."""
 
     n: int
     counts: Indices  # (G,), c(hw); at n = 1 including words with count 0
     histories: Indices  # (G,), index of h among the (n-1)-grams
     totals: Reals  # N_h of all (n-1)-grams
     words: int  # W, the number of words that can be predicted
-
-
-@dataclass(frozen=True)
-class Options:
-    """Parameters of methods: ``katz`` does not discount counts above `katz_k`; Jelinek-Mercer's lambda is `weights`."""
-
-    katz_k: int = 7
-    weights: tuple[Reals, ...] = ()
+    katz_k: int  # ``katz`` does not discount counts above it
+    weights: tuple[Reals, ...]  # Jelinek-Mercer's lambda, by order; empty for other methods
 
 
 @dataclass(frozen=True)
@@ -106,31 +100,31 @@ def good_turing(counts: Indices, k: int) -> list[float | None]:
     return ratios
 
 
-def jelinek_mercer(order: Counted, options: Options) -> Discounts:
+def jelinek_mercer(order: Counted) -> Discounts:
     """delta = (1 - lambda(h)) c."""
-    weights = options.weights[order.n - 1]
+    weights = order.weights[order.n - 1]
     own = weight_of(weights, order.totals, bucket(order.totals, len(weights)))
     return Discounts((1 - own)[order.histories] * order.counts)
 
 
-def katz(order: Counted, options: Options) -> Discounts:
+def katz(order: Counted) -> Discounts:
     """delta = (1 - d_c) c, with 1 for undefined ratios; delta = 0 for unigrams if every word was seen."""
     if order.n == 1 and np.count_nonzero(order.counts) == order.words:
         return Discounts(np.zeros(len(order.counts)))
-    estimates = good_turing(order.counts, options.katz_k)
+    estimates = good_turing(order.counts, order.katz_k)
     ratios = tuple(1.0 if ratio is None else ratio for ratio in estimates)
-    taken = 1 - np.array((1.0, *ratios, 1.0))[np.minimum(order.counts, options.katz_k + 1)]
+    taken = 1 - np.array((1.0, *ratios, 1.0))[np.minimum(order.counts, order.katz_k + 1)]
     return Discounts(taken * order.counts, ratios, None not in estimates)
 
 
-def witten_bell(order: Counted, options: Options) -> Discounts:
+def witten_bell(order: Counted) -> Discounts:
     """delta = c T_h / (N_h + T_h)."""
     types = np.bincount(order.histories, weights=order.counts > 0, minlength=len(order.totals))
     share = np.divide(types, order.totals + types, out=np.zeros(len(types)), where=types > 0)
     return Discounts(share[order.histories] * order.counts)
 
 
-def absolute(order: Counted, options: Options) -> Discounts:
+def absolute(order: Counted) -> Discounts:
     """delta = D = n_1 / (n_1 + 2 n_2), or 0.5 if n_1 or n_2 is zero."""
     _, n1, n2 = counts_of_counts(order.counts, 2)
     estimated = min(n1, n2) > 0
@@ -138,7 +132,7 @@ def absolute(order: Counted, options: Options) -> Discounts:
     return Discounts(discount * (order.counts > 0), (discount,), estimated)
 
 
-def three_discounts(order: Counted, options: Options) -> Discounts:
+def three_discounts(order: Counted) -> Discounts:
     """delta = D(1), D(2) or D(3 and more), or FALLBACK_DISCOUNTS if the counts do not determine them."""
     estimates = discounts(order.counts)
     values = estimates or FALLBACK_DISCOUNTS
@@ -153,7 +147,7 @@ class Smoothing:
     """A smoothing method."""
 
     title: str  # name in print
-    discounts: Callable[[Counted, Options], Discounts]  # of an order
+    discounts: Callable[[Counted], Discounts]  # of an order
     continuation: bool = False  # whether lower orders use continuation counts
     forms: tuple[str, ...] = (INTERPOLATED, BACK_OFF)  # its possible forms, the default first
     # Default minimum counts of n-grams of order 1, 2, ...; the last holds for higher orders too.
