@@ -26,16 +26,16 @@ def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
     _check_place(path, flag=flag)
 
 
-def check_picture(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> str:
-    """Does ``check_output`` for a picture, and returns its format."""
+def check_picture(path: Path, *, inputs: Iterable[Path]) -> str:
+    """Does ``check_output`` for the picture of --output, and returns its format."""
     from matplotlib.backend_bases import FigureCanvasBase
 
-    check_output(path, flag=flag, inputs=inputs)
+    check_output(path, flag="--output", inputs=inputs)
     formats = sorted(FigureCanvasBase.get_supported_filetypes())
     picture_format = path.suffix[1:].lower()
     if picture_format not in formats:
         needs = f"a name that ends in one of {', '.join('.' + name for name in formats)}"
-        raise ValueError(f"{flag}: needs {needs}; got {path}. Use {path.stem}.png.")
+        raise ValueError(f"--output: needs {needs}; got {path}. Use {path.stem}.png.")
     return picture_format
 
 

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
         if os.path.realpath(log) in map(os.path.realpath, logs[:number]):  # two curves that cannot be told apart
             raise ValueError(f"LOG: needs each log once; got {log} twice. Leave one out.")
     if picture is not None:
-        picture_format = check_picture(picture, flag="--output", inputs=map(Path, logs))
+        picture_format = check_picture(picture, inputs=map(Path, logs))
     series = []
     for label, path in zip(labels, logs, strict=True):
         log = read_log(path)

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
     from fairseq_tiedemb.vectors.word_table import common_words, unit_rows
 
-    picture_format = check_picture(arguments.output, flag="--output", inputs=files_of_tables(arguments))
+    picture_format = check_picture(arguments.output, inputs=files_of_tables(arguments))
     tables = read_tables(arguments)
     chosen = list(dict.fromkeys(arguments.words or ()))
     words = chosen or common_words(tables)[: arguments.most_frequent]

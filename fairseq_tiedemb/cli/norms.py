@@ -33,8 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     import_user_dir(arguments.user_dir)
     checkpoint, dictionary, picture = arguments.checkpoint, arguments.dictionary, arguments.output
     if picture is not None:
-        inputs = [path for path in (checkpoint, dictionary) if path is not None]
-        picture_format = check_picture(picture, flag="--output", inputs=inputs)
+        picture_format = check_picture(picture, inputs=filter(None, (checkpoint, dictionary)))
     is_fairseqs = not (checkpoint.is_dir() or (checkpoint.is_file() and is_tensor_file(checkpoint)))
     if is_fairseqs:
         state = read_checkpoint(checkpoint, flag="TABLE")
