@@ -316,10 +316,14 @@ def test_standard_input_is_not_replaced(checkpoint: Path, lm_data: Path, redirec
     assert redirected.read_text() == "a b\nc\n"
 
 
-def test_standard_input_is_utf8(checkpoint: Path, lm_data: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [(), ("-",)])
+def test_standard_input_is_utf8(
+    words: tuple[str, ...], checkpoint: Path, lm_data: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = io.TextIOWrapper(io.BytesIO("a é\n".encode("latin1")), encoding="utf-8", errors="surrogateescape")
     monkeypatch.setattr("sys.stdin", stream)
-    assert "SENTENCES: need text in UTF-8; got <stdin> (" in cli("score", checkpoint, "--data", lm_data, status=2).err
+    error = cli("score", checkpoint, "--data", lm_data, *words, status=2).err
+    assert "SENTENCES: need text in UTF-8; got <stdin> (" in error
 
 
 def test_a_closed_standard_input_has_no_sentences(

@@ -53,7 +53,7 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
 def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
     """Word and numbers of a line; as many numbers as can be read."""
     line = line.strip(SPACE)
-    word, _, rest = line.partition(" ") if " " in line else line.partition("\t")
+    word, rest = [*re.split("[ \t]", line, maxsplit=1), ""][:2]
     row = _numbers(rest)
     if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
         word, row = fields[0], _numbers(" ".join(fields[1:]))

@@ -69,7 +69,7 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(str(error))
             raise ValueError(f"{error.argument_name}: {error.message}") from None
         # Python before 3.12.7 gives a second positional argument, of any number of words, none that follow an option.
-        for action in self._actions if rest and not any(word.startswith("-") for word in rest) else ():
+        for action in self._actions if rest and not any(word.startswith("-") and word != "-" for word in rest) else ():
             if action.nargs == "*" and not action.option_strings:
                 before, given = getattr(arguments, action.dest), (self._get_value(action, word) for word in rest)
                 setattr(arguments, action.dest, [*([] if before is action.default else before), *given])

@@ -84,7 +84,7 @@ def shortened(svg: str) -> str:
     """An SVG with the digits and spaces that its size on the page needs."""
 
     def short(tag: re.Match[str]) -> str:
-        return re.sub(r"\s+", " ", re.sub(r"(?<![\d.])([1-9]\d*\.\d)\d+", r"\1", tag[0]))
+        return re.sub(r"\s+", " ", re.sub(r"(?<![\d.])([1-9]\d*\.\d\d)\d+", r"\1", tag[0]))
 
     return re.sub(r">\s*\n\s*<", "><", re.sub(r"<[^<>]+>", short, svg))
 

@@ -202,15 +202,20 @@ def best_figures(trainings: Sequence[Training]) -> Grid:
 def differing(trainings: Sequence[Training]) -> Grid:
     """The options in which trainings differ, a line each."""
     names = sorted({name for each in trainings for name in each.options if name.rpartition(".")[2] not in PLACES})
-    values = {name: [training.options.get(name, NOTHING.text) for training in trainings] for name in names}
-    rows = [(Cell(f"`{name}`"), *map(Cell, each)) for name, each in values.items() if len(set(each)) > 1]
+    values = {name: [training.options.get(name) for training in trainings] for name in names}
+    rows = [(code(name), *map(code, each)) for name, each in values.items() if len(set(each)) > 1]
     return Grid(("option", *(training.label for training in trainings)), tuple(rows))
 
 
 def options(training: Training) -> Grid:
     """The options of a training, a line each."""
-    rows = tuple((Cell(f"`{name}`"), Cell(value)) for name, value in sorted(training.options.items()))
+    rows = tuple((code(name), code(value)) for name, value in sorted(training.options.items()))
     return Grid(("option", "value"), rows)
+
+
+def code(text: str | None) -> Cell:
+    """A text as it is, whatever Markdown would make of it, or nothing."""
+    return Cell(f"`{text}`") if text else NOTHING
 
 
 def cell(value: float | None, digits: int) -> Cell:

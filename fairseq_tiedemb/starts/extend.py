@@ -135,7 +135,7 @@ def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
         needs = f"an output layer whose rows alone are made from the words, {known}"
         raise ValueError(f"CHECKPOINT: needs {needs}; got --output-layer {head}. Use a new training.")
     for name in (*BANDS, *(["embedding_rank"] if flag == "--vectors" else [])):
-        if flag and (value := trained.options.get(name)):
+        if flag and (value := trained.used(name)):
             raise ValueError(f"{flag}: needs tables as wide as the model; got {flag_of(name)} {value}. Leave it out.")
     most = 2 if hasattr(trained.model, "encoder") else 1
     if len(dictionaries) > most:

@@ -29,9 +29,7 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
     """
     weights = trained.model.state_dict()
     for option in REFUSED:
-        if value := trained.options.get(option):
-            if option == "adaptive_softmax_cutoff" and not any(".adaptive_softmax." in key for key in weights):
-                continue  # a default of fairseq's `lstm`, which other criterions than its own ignore
+        if value := trained.used(option):
             got = f"{flag_of(option)} {value}"
             raise ValueError(f"CHECKPOINT: needs two tables of all words in one basis; got {got}. Use a new training.")
     if _shares(weights):

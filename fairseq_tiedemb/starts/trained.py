@@ -29,6 +29,11 @@ class Trained(NamedTuple):
         """The options of the model."""
         return as_dict(self.config.model)
 
+    def used(self, option: str) -> Any:
+        """An option's value; None for bands of fairseq's ``lstm``, a default that only their criterion makes."""
+        in_bands = any(".adaptive_softmax." in key for key in self.model.state_dict())
+        return self.options.get(option) if in_bands or option != "adaptive_softmax_cutoff" else None
+
     def built(self, task: Any, **changes: Any) -> Any:
         """Builds a model with other options or dictionaries, with the numbers that its training would start with."""
         with torch.random.fork_rng():

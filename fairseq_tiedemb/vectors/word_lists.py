@@ -35,8 +35,8 @@ def read_rows(path: Path) -> dict[int, str]:
 
 
 def _from_json(content: Any) -> dict[int, str]:
-    added = content.get("added_tokens", [])
-    vocabulary = content["model"]["vocab"] if "model" in content else content
+    is_tokenizer = isinstance(content.get("model"), dict)  # GPT-2's vocab.json has a token `model`
+    added, vocabulary = (content.get("added_tokens", []), content["model"]["vocab"]) if is_tokenizer else ([], content)
     if isinstance(vocabulary, list):  # of (token, score) pairs
         vocabulary = {token: row for row, (token, _) in enumerate(vocabulary)}
     words = {_row(row, token): str(token) for token, row in vocabulary.items()}

@@ -256,5 +256,5 @@ def test_a_chart_has_the_colours_of_the_page() -> None:
 
 
 def test_a_picture_has_the_digits_of_its_size() -> None:
-    svg = '<svg width="12.3456">\n  <text x="0.0156" y="1.25e1">3.14159</text></svg>'
-    assert shortened(svg) == '<svg width="12.3"><text x="0.0156" y="1.2e1">3.14159</text></svg>'
+    svg = '<svg width="12.3456">\n  <text x="0.0156" y="1.256e1">3.14159</text></svg>'
+    assert shortened(svg) == '<svg width="12.34"><text x="0.0156" y="1.25e1">3.14159</text></svg>'

@@ -111,10 +111,12 @@ def test_names_that_are_no_unicode(tmp_path: Path) -> None:
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "wt")
-    write_run(tmp_path / "untied", TRAIN.replace("dropout=0.3", "dropout=0.5"))
+    layers = "encoder_layers='[(512, 3)] * 9 + [(1024, 3)] * 4', dropout=0.5"
+    write_run(tmp_path / "untied", TRAIN.replace("dropout=0.3", layers))
     assert cli.main(["report", "wt", "untied"]) == 0
     first = Path("report.html").read_text()
-    for part in ("99.50", "42.74", "300.25", "<code>model.dropout</code>", "attention", "1.5"):
+    fconvs = "<code>[(512, 3)] * 9 + [(1024, 3)] * 4</code>"  # which Markdown would make italic
+    for part in ("99.50", "42.74", "300.25", "<code>model.dropout</code>", fconvs, "attention", "1.5"):
         assert part in first
     assert re.findall(r"<text[^>]*>(wt|untied)</text>", first) == ["wt", "untied"], "the legend"
     differing = first.partition("Options that differ")[2].partition("</table>")[0]

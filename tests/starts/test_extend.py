@@ -122,11 +122,22 @@ def test_new_words_are_drawn_as_those_of_a_new_model(tmp_path: Path, capsys: pyt
     assert torch.equal(counts[:10], old["decoder.output.over.counts"])
 
 
-def test_new_words_start_as_the_mean_of_their_pieces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("flags", "output"),
+    [
+        (STREAM, "decoder.output"),
+        # Whose default has bands, which their criterion alone makes.
+        (("--arch", "lstm", *TRANSLATION[2:6], "--decoder-out-embed-dim", 8), "decoder.fc_out"),
+    ],
+    ids=["ours", "fairseq's"],
+)
+def test_new_words_start_as_the_mean_of_their_pieces(
+    flags: tuple[Any, ...], output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "pieces").write_text("x a c a\nq b\n")
-    old, new, words = extended(tmp_path, STREAM, "--pieces", tmp_path / "pieces")
+    old, new, words = extended(tmp_path, flags, "--pieces", tmp_path / "pieces")
     assert "9 words as before, 2 new, 1 of them by --pieces, 1 left out" in capsys.readouterr().out
-    for key in ("decoder.embed_tokens.weight", "decoder.output.weight"):
+    for key in ("decoder.embed_tokens.weight", f"{output}.weight"):
         a, c = (old[key][4 + OLD.index(letter)] for letter in "ac")
         torch.testing.assert_close(new[key][words.index("x")], (2 * a + c) / 3)
         assert new[key][words.index("y")].abs().max() <= 0.1

@@ -46,6 +46,7 @@ def test_words_that_the_format_cannot_say_are_left_out() -> None:
         "a 1 2 3\nb 4 5 6\n",  # GloVe
         "\ufeffa 1 2 3\r\nb 4 5 6\r\n",
         "a\t1\t2\t3\nb\t4.0\t5e0\t6\n",
+        "a\t1 2 3\nb\t4 5 6\n",
         "a 1 2 3\nb 4 5 6\na 7 8 9\n",  # the first of several
     ],
 )
@@ -164,6 +165,7 @@ def test_text_is_no_tensor_file(tmp_path: Path) -> None:
         ("dict.txt", "the 9\r\nx\u2028y 5\r\n", {2: "</s>", 3: "<unk>", 4: "the", 5: "x\u2028y"}),
         ("vocab.txt", "[PAD]\n[CLS]\nthe\n##s\n", {2: "the", 3: "##s"}),
         ("vocab.json", '{"the": 1, "<pad>": 0, "x": 5}', {1: "the", 5: "x"}),
+        ("vocab.json", '{"model": 1, "added_tokens": 0}', {0: "added_tokens", 1: "model"}),  # GPT-2 has such tokens
         (
             "tokenizer.json",
             '{"model": {"vocab": {"<|end|>": 0, "Ġthe": 1}}, "added_tokens": '
