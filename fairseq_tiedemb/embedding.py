@@ -86,7 +86,7 @@ class SharedEmbedding(Keeping, Head):
         self.method, self.constants, self.embeds = method, constants, embeds
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
-        self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
+        self.register_parameter("bias", nn.Parameter(self.weight.new_zeros(num_embeddings)) if bias else None)
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
         initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
         # An empty ParameterDict would show in the printout of every model.
@@ -151,7 +151,7 @@ class SharedEmbedding(Keeping, Head):
         if method.input_scale is not None:
             # One factor per token, or a single factor.
             factor = method.input_factor(self._bounded(squared_norms(vectors), tokens), self._own(tokens))
-            vectors = vectors * factor.unsqueeze(-1).to(vectors.dtype)
+            vectors = (vectors * factor.unsqueeze(-1).to(vectors.dtype)).view_as(vectors)
         if vectors.requires_grad and self.constants.input_gradient_scale != 1:
             vectors.register_hook(partial(torch.mul, self.constants.input_gradient_scale))
         return vectors if self.constants.embedding_scale == 1 else vectors * self.constants.embedding_scale

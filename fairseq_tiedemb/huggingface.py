@@ -109,9 +109,8 @@ def tied_class(base: Any) -> Any:
             output.returns_features = True
             self.loss_function = functools.partial(_loss_of_features, table, self.loss_options)
             try:
-                result = super().forward(*args, **kwargs)
-                result.logits = None
-                return result
+                result = super().forward(*args, **kwargs)  # whose mapping would keep logits that are set to None
+                return type(result)(**{name: value for name, value in result.items() if name != "logits"})
             finally:
                 output.returns_features = False
                 del self._loss_function
@@ -197,6 +196,9 @@ def _loss_of_features(
 ) -> Tensor:
     """Transformers' loss of a causal language model, where ``logits`` are features (B, T, D)."""
     target = F.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
+    if target.shape != logits.shape[:-1]:
+        needs, got = f"labels of {tuple(logits.shape[:-1])}, as many as the model has features", tuple(target.shape)
+        raise ValueError(f"labels: needs {needs}; got {got}. Use one for each token, {ignore_index} for none.")
     target_N = target.flatten().to(logits.device)
     words_N = target_N.ne(ignore_index).nonzero().squeeze(1)
     features_ND = logits.flatten(0, -2).index_select(0, words_N)

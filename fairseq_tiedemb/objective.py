@@ -24,7 +24,8 @@ class Objective(NamedTuple):
         """The losses, unchanged, with the gradient of a mixture's log-weights."""
         if log_prior_NK is None or self.shares_NK is None:
             return losses
-        towards = (self.shares_NK.clone() * (log_prior_NK - log_prior_NK.detach())).sum(1)
+        zero_NK = (log_prior_NK - log_prior_NK.detach()).masked_fill(log_prior_NK.isneginf(), 0.0)  # of a weight of 0
+        towards = (self.shares_NK.clone() * zero_NK).sum(1)
         return losses._replace(loss=losses.loss - (towards.sum() if self.options.reduce else towards))
 
     def is_plain(self) -> bool:

@@ -193,8 +193,9 @@ def short_attention(
     given: Any = (query, key, value, attn_mask, dropout_p, is_causal)
     options: Any = {"scale": scale, "enable_gqa": enable_gqa}
     is_usual = query.device.type == "cpu" and query.dtype == torch.float32 and not query.is_nested
-    is_usual = is_usual and (attn_mask is None or attn_mask.dtype != torch.bool)
-    if torch.compiler.is_compiling() or not is_usual or max(query.size(-2), key.size(-2)) > SHORT:
+    is_usual = is_usual and (attn_mask is None or (attn_mask.dtype != torch.bool and not is_causal))
+    is_usual = is_usual and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
+    if not is_usual or max(query.size(-2), key.size(-2)) > SHORT:
         return attention(*given, **options)
     return torch._scaled_dot_product_attention_math(*given, **options)[0]
 

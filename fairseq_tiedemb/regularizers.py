@@ -63,7 +63,7 @@ class Regularizer:
 
         Raises ValueError if the model has no weights to penalise.
         """
-        penalty = self.penalty(model, **options)
+        penalty = self.penalty(model, **{name: default for name, (default, _) in self.options.items()} | options)
         if penalty is None:
             raise ValueError(f"{self.flag}: needs {self.needs[0]}; got {strength} for one without. {self.needs[1]}.")
         return strength * penalty

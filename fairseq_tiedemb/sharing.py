@@ -52,7 +52,7 @@ class SharingMethod:
     n is at least 1e-6, and 1 for the padding row; float32, or float64 where a square overflows float32.
 
     Raises:
-        ValueError: for a function that takes other arguments.
+        ValueError: for a function that takes other arguments, or is not element-wise.
     """
 
     name: str
@@ -67,26 +67,33 @@ class SharingMethod:
     divides_by_norm: bool = field(init=False, default=False, compare=False)
 
     def __post_init__(self) -> None:
+        divides = False
         for kind, side in (("input_scale", "input_parameters"), ("scale", "parameters"), ("offset", "parameters")):
             function, takes = getattr(self, kind), getattr(self, side)
-            if function is not None and not _takes(function, 2 if takes else 1):
+            if function is None:
+                continue
+            if not _takes(function, 2 if takes else 1):
                 needs = f"{kind}(n, own) beside {side}" if takes else f"{kind}(n), or {side} for {kind}(n, own)"
-                got, use = f"{kind}{inspect.signature(function)}", f"{kind}=lambda n{', own' * bool(takes)}: ..."
+                got = f"{kind}{inspect.signature(function)}" if callable(function) else f"{kind}={function}"
+                use = f"{kind}=lambda n{', own' * bool(takes)}: ..."
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use {use}")
-        object.__setattr__(self, "divides_by_norm", any(map(self._changes_with_norm, ("input_", ""))))
+            divides |= self._changes_with_norm(kind, function, takes) and kind != "offset"
+        object.__setattr__(self, "divides_by_norm", divides)
 
-    def _changes_with_norm(self, side: str) -> bool:
-        """Whether the factor of a side does; True if it cannot be told."""
-        function, makers = getattr(self, f"{side}scale"), getattr(self, f"{side}parameters")
-        if function is None:
-            return False
+    def _changes_with_norm(self, kind: str, function: NormFunction, makers: Mapping[str, Any]) -> bool:
+        """Whether the values of a function do; True if it cannot be told."""
         try:
             with torch.device("cpu"), torch.random.fork_rng(devices=[]):
                 own = ({name: make(1, 1) for name, make in makers.items()},) if makers else ()
-                first, *others = (torch.as_tensor(function(n, *own)) for n in torch.tensor(NORMS).split(1))
-            return not all(torch.equal(first, each) for each in others)
+                norms = torch.tensor(NORMS)
+                alone = [torch.as_tensor(function(n, *own)).clone() for n in norms.split(1)]
+                together = torch.as_tensor(function(norms, *own))
         except Exception:  # of a user's function, which a table will show
             return True
+        if together.shape == norms.shape and not torch.allclose(torch.stack(alone).flatten(), together, equal_nan=True):
+            needs, got = "element-wise functions of n, which they leave as it is", f"{kind}, which mixes or changes it"
+            raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use a function of each n alone.")
+        return not all(torch.equal(alone[0], each) for each in alone)
 
     @property
     def scales(self) -> bool:
@@ -141,7 +148,7 @@ class SharingMethod:
             if not isinstance(value, Tensor) or not value.is_floating_point():
                 needs, got = "parameters that are tensors of floating-point numbers", f"{value!r} for {name!r}"
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use torch.tensor(1.0), say.")
-            initial[name] = nn.Parameter(value)
+            initial[name] = nn.Parameter(value.detach().clone())
         return initial
 
 

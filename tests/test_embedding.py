@@ -18,7 +18,7 @@ from fairseq_tiedemb.checkpoints.averages import average
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
-from fairseq_tiedemb.sharing import SHARING_METHODS
+from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from .crossing import crossed
 from .gradients import assert_same_gradients
@@ -125,6 +125,20 @@ def test_output_bias_is_added(method: str) -> None:
     with torch.no_grad():
         table.bias.copy_(torch.arange(7.0))
     torch.testing.assert_close(table.scores(features) - before, torch.arange(7.0).expand(2, 7))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_bias_has_the_precision_of_the_given_rows(dtype: torch.dtype) -> None:
+    table = SharedEmbedding(7, 4, PAD, bias=True, weight=torch.nn.Parameter(torch.ones(7, 4, dtype=dtype)))
+    assert table.scores(torch.ones(2, 4, dtype=dtype)).dtype == dtype
+
+
+def test_one_word_has_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever shape the factor of the vectors has."""
+    factor = SharingMethod(name="mine", summary="", source="", input_scale=lambda n: torch.full((1,), 2.0))
+    monkeypatch.setitem(SHARING_METHODS, "mine", factor)
+    table = SharedEmbedding(7, 4, PAD, method="mine")
+    assert torch.equal(table.embed(torch.tensor(3)), 2 * table.weight[3])
 
 
 def test_a_table_is_made_of_the_parameters_of_a_module() -> None:

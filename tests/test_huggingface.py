@@ -47,7 +47,7 @@ def test_a_plain_table_trains_and_scores_as_the_model_does(name: str, options: d
         losses[-1].loss.backward()
     torch.testing.assert_close(losses[1].loss, losses[0].loss)
     # Gemma caps its logits before the loss, so that it needs them.
-    assert (losses[1].logits is None) == (name != "Gemma2")
+    assert (losses[1].logits is None) == ("logits" not in losses[1]) == (name != "Gemma2")
     for parameter, other in zip(ours.parameters(), stock.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(ours.eval()(TEXT).logits, stock.eval()(TEXT).logits)
@@ -99,6 +99,15 @@ def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
         assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
         assert again.get_output_embeddings().table is again.get_input_embeddings()
         torch.testing.assert_close(again(TEXT).logits, model(TEXT).logits)
+
+
+@pytest.mark.parametrize("labels", [LABELS[:, :4], LABELS[:1]])
+def test_labels_of_another_shape_are_refused(labels: torch.Tensor) -> None:
+    model = for_transformers(build("GPT2")).train()
+    with pytest.raises(
+        ValueError, match=rf"labels: needs labels of \(3, 9\), .*; got \({len(labels)}, {labels.size(1)}\)"
+    ):
+        model(TEXT, labels=labels)
 
 
 def test_logits_in_a_tuple_are_computed() -> None:

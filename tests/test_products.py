@@ -322,6 +322,7 @@ def test_short_texts_attend_by_whole_products(dtype: torch.dtype, length: int, f
         {"attn_mask": torch.tensor([[True, True, False]] * 4)},
         {"attn_mask": torch.tensor([[0.0, 1.0, -torch.inf]] * 4)},
         {"is_causal": True},
+        {"is_causal": True, "attn_mask": torch.tensor([[0.0, 1.0, -torch.inf]] * 4)},
         {"scale": 0.3},
         {"enable_gqa": True},
         {"dropout_p": 0.5},
@@ -336,6 +337,14 @@ def test_short_texts_attend_with_every_option(options: dict[str, Any]) -> None:
         torch.manual_seed(3)
         found.append(attend(query=query, key=key, value=value, **options))
     torch.testing.assert_close(*found)
+
+
+def test_short_texts_attend_in_the_precision_of_autocast() -> None:
+    given = torch.randn(3, 2, 4, 5, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = (attend(*given) for attend in (products.attention, products.short_attention))
+    assert torch.equal(found, expected)
+    assert found.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(("rows", "multiple"), [(63, 1), (64, 16), (511, 16), (512, 64), (4000, 64)])

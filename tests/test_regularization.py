@@ -326,6 +326,8 @@ def test_options_of_a_penalty_alone_are_refused() -> None:
     task = SimpleNamespace(target_dictionary=WORDS)
     with pytest.raises(ValueError, match="--norm-target: needs --norm-regularization; got 2.0 alone"):
         TiedCrossEntropy(task, True, norm_target=2.0)
+    of_norms, model = REGULARIZERS["norm_regularization"], build()
+    assert of_norms(model, 0.5) == of_norms(model, 0.5, norm_target=1.0), "its default"
     with pytest.raises(ValueError, match="--cosine-regularization: needs an output layer .* by a table; got 0.7"):
         REGULARIZERS["cosine_regularization"](build(output_layer="tree"), 0.7)
 

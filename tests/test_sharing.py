@@ -102,11 +102,30 @@ ONE = {"one": lambda size, width: torch.ones(())}
         ),
         ({"input_scale": lambda n, own: n, "parameters": ONE}, r"needs input_scale\(n\), or input_parameters for inp"),
         ({"scale": lambda: None}, r"needs scale\(n\), or parameters"),
+        ({"scale": 2.0}, r"needs scale\(n\), or parameters for scale\(n, own\); got scale=2.0. Use scale=lambda n: "),
+        (
+            {"scale": lambda n: n / n.mean()},
+            "needs element-wise functions of n, .* got scale, which mixes or changes it",
+        ),
+        ({"offset": lambda n: n - n.max()}, "needs element-wise functions of n, .* got offset, which mixes or changes"),
+        (
+            {"input_scale": lambda n: n.rsqrt_()},
+            "needs element-wise functions of n, which they leave as it is; got input",
+        ),
     ],
 )
-def test_functions_of_other_arguments_are_refused(fields: dict[str, Any], message: str) -> None:
+def test_functions_that_cannot_be_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"sharing method 'mine': {message}"):
         SharingMethod(name="mine", summary="", source="", **fields)
+
+
+def test_tables_do_not_share_a_parameter_that_their_method_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = torch.ones(())
+    fields = {"scale": lambda n, own: own["one"], "parameters": {"one": lambda size, width: kept}}
+    method = SharingMethod(name="mine", summary="", source="", **fields)
+    first, second = (method.initial_parameters(3, 2, embeds=True, scores=True)["one"] for _ in range(2))
+    first.data.fill_(5.0)
+    assert kept == second == 1.0
 
 
 def test_rows_start_as_those_of_plain_unless_a_factor_changes_with_the_norm() -> None:

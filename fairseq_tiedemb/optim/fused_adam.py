@@ -59,6 +59,16 @@ class FusedAdam(torch.optim.Optimizer):
                 self._update(group, count, parameters, parameters)
         return loss
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """torch's, with moments in float32 or more, which it would round as it does the parameters: small ones to 0."""
+        super().load_state_dict(state_dict)
+        names = [name for group in state_dict["param_groups"] for name in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for name, parameter in zip(names, parameters, strict=True):
+            saved, exact = state_dict["state"].get(name, {}), exact_dtype(parameter)
+            for moment in {"exp_avg", "exp_avg_sq"} & saved.keys():
+                self.state[parameter][moment] = saved[moment].to(parameter.device, exact, copy=True)
+
     def _count(self, parameter: Tensor, exact: torch.dtype) -> int:
         state = self.state[parameter]
         if not state:
@@ -76,7 +86,7 @@ class FusedAdam(torch.optim.Optimizer):
             return [tensor.to(weight).contiguous() for tensor, weight in zip(tensors, weights, strict=True)]
 
         states = [self.state[parameter] for parameter in parameters]
-        for moment in ("exp_avg", "exp_avg_sq"):  # loading casts moments to the parameter's dtype
+        for moment in ("exp_avg", "exp_avg_sq"):  # fairseq loads them in the parameter's dtype
             for state, value in zip(states, like_weights(state[moment] for state in states), strict=True):
                 state[moment] = value
         beta1, beta2 = group["betas"]

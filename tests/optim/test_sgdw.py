@@ -8,6 +8,7 @@ from fairseq.optim import build_optimizer
 from omegaconf import OmegaConf
 
 import fairseq_tiedemb.plugin  # noqa: F401
+from fairseq_tiedemb.optim.sgdw import DecoupledSGD
 
 
 def optimizer(parameters: list[torch.nn.Parameter], **options: float) -> object:
@@ -40,6 +41,17 @@ def test_frozen_parameters_do_not_decay() -> None:
     frozen = torch.nn.Parameter(torch.ones(2))
     optimizer([frozen], weight_decay=0.1).step()
     assert torch.equal(frozen.data, torch.ones(2))
+
+
+def test_groups_have_a_decay_of_their_own() -> None:
+    decaying, kept, later = (torch.nn.Parameter(torch.ones(2)) for _ in range(3))
+    groups = [{"params": [decaying]}, {"params": [kept], "decay": 0.0}]
+    optimizer = DecoupledSGD(groups, lr=0.5, momentum=0.0, decay=0.1)
+    optimizer.add_param_group({"params": [later]})
+    for parameter in (decaying, kept, later):
+        parameter.grad = torch.zeros(2)
+    optimizer.step()
+    assert [parameter[0].item() for parameter in (decaying, kept, later)] == pytest.approx([0.9, 1.0, 0.9])
 
 
 @pytest.mark.parametrize(("option", "value"), [("weight_decay", -1e-7), ("weight_decay", 1.0), ("momentum", 1.5)])

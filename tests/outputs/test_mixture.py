@@ -57,6 +57,15 @@ def test_weights_of_any_strides() -> None:
     torch.testing.assert_close(*results)
 
 
+def test_a_softmax_without_weight_counts_for_nothing() -> None:
+    h, rows = features(), table()
+    prior = torch.tensor([[0.0, -torch.inf]], dtype=torch.float64).expand(len(TARGET), 2).clone().requires_grad_()
+    loss = rows.loss(h.repeat_interleave(2, 0), TARGET, log_prior_NK=prior).loss
+    torch.testing.assert_close(loss, rows.loss(h, TARGET).loss)
+    [gradient] = torch.autograd.grad(loss, prior)
+    torch.testing.assert_close(gradient, torch.tensor([[-1.0, 0.0]], dtype=torch.float64).expand(len(TARGET), 2))
+
+
 @pytest.mark.filterwarnings("error:An output with one or more elements was resized")
 def test_filled_products_of_a_chunk_fit_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "ROWS", 40)
