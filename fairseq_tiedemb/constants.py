@@ -3,7 +3,6 @@
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from .option_checks import Range, check_ranges, option
 
-SCALE = Range("a positive, finite number", "1 for none", above=0, below=math.inf)
+SCALE = Range("a positive, finite number", "1 for none", above=0)
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Options of a loss over the vocabulary, and what it returns."""
 
-import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -28,19 +27,19 @@ class LossOptions:
     z_loss: float = option(
         0.0,
         "weight of (log Z)^2 per word (Z: normaliser), such as 1e-4; for --output-layer softmax, joint, short-list",
-        needs=Range(WEIGHT, "1e-4, say", at_least=0, below=math.inf),
+        needs=Range(WEIGHT, "1e-4, say", at_least=0),
     )
     reduce: bool = True  # the sum over tokens; False for one loss per token
     augmented_loss: float = option(
         0.0,
         "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
         "the tied table's scores of the target word's own vector (Inan et al. 2017); for --output-layer softmax",
-        needs=Range(WEIGHT, "1, say", at_least=0, below=math.inf),
+        needs=Range(WEIGHT, "1, say", at_least=0),
     )
     augmented_temperature: float = option(
         1.0,
         "tau by which both logits of --augmented-loss are divided",
-        needs=Range("a positive, finite value", "1, say", above=0, below=math.inf),
+        needs=Range("a positive, finite value", "1, say", above=0),
     )
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ class LossConfig(FairseqDataclass):
 
 
 OWN_OPTIONS = {each.name: each for each in dataclasses.fields(LossOptions) if each.name != "reduce"}
-STRENGTH = Range(WEIGHT, "a positive number, or leave it out", at_least=0, below=math.inf)
+STRENGTH = Range(WEIGHT, "a positive number, or leave it out", at_least=0)
 REGULARIZERS.load()
 
 

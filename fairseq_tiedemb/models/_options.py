@@ -2,7 +2,6 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -122,7 +121,7 @@ class StreamLMConfig(TyingConfig, OutputLayerConfig):
     init_range: float = option(
         0.1,
         "initial range: parameters start uniform in [-init-range, init-range]",
-        needs=Range("a positive, finite number", "0.1, say", above=0, below=math.inf),
+        needs=Range("a positive, finite number", "0.1, say", above=0),
     )
 
 
