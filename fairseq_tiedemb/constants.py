@@ -1,7 +1,5 @@
 """Constants that scale vectors, their gradient and logits, whatever the sharing method."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, Optional

@@ -1,7 +1,5 @@
 """Options that several families have, each declared once."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 from dataclasses import dataclass
 from typing import Any, Optional
 

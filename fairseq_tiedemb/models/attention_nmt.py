@@ -1,7 +1,5 @@
 """Attention translation of Press & Wolf 2016, table 8: DL4MT's conditional GRU, and an LSTM variant."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional

@@ -1,7 +1,5 @@
 """Feed-forward n-gram language models: Bengio et al. 2003, and variants with a deep output and weight tying."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional

@@ -1,7 +1,5 @@
 """LSTM language models: Zaremba et al. 2014, with the weight tying and projection of Press & Wolf 2016."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional

@@ -1,7 +1,5 @@
 """word2vec: skip-gram and CBOW, with two tables or one."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional

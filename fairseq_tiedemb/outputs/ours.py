@@ -1,7 +1,5 @@
 """This package's values of ``--output-layer``, with their options."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, Optional

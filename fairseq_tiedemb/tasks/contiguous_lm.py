@@ -1,7 +1,5 @@
 """Language modelling over one stream of text, with a state that carries over from batch to batch."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 from dataclasses import dataclass
 from typing import Any, Optional
 

@@ -1,7 +1,5 @@
 """Word embeddings trained on pairs of neighbouring words."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
 import logging
 import os
 from dataclasses import dataclass
