@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..embedding import SharedEmbedding
 from ..modules.feedforward import FeedForwardStack
-from ..outputs import OutputLayer
 from ._stream_decoder import StreamDecoder
+from ._tables import Tables
 
 
 class FeedForwardDecoder(StreamDecoder):
@@ -24,18 +23,11 @@ class FeedForwardDecoder(StreamDecoder):
     """
 
     def __init__(
-        self,
-        dictionary: Any,
-        embed_tokens: SharedEmbedding,
-        output: OutputLayer,
-        stack: FeedForwardStack,
-        *,
-        order: int,
-        deep_output: nn.Module | None,
+        self, dictionary: Any, tables: Tables, stack: FeedForwardStack, *, order: int, deep_output: nn.Module | None
     ):
-        super().__init__(dictionary, embed_tokens, output)
+        super().__init__(dictionary, tables)
         self.stack = stack
-        self.projection = output.projection
+        self.projection = tables.output.projection
         self.order = order
         self.deep_output = deep_output
 

@@ -5,9 +5,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..modules.dropout import WordDropout
-from ..outputs import Bands, OutputLayer
+from ..outputs import Bands
 from ..plan import Family, Settings, Widths
 from ._stream_decoder import StreamDecoder
+from ._tables import Tables
 
 
 def _widths(settings: Settings) -> Widths:
@@ -33,18 +34,18 @@ class RecurrentDecoder(StreamDecoder):
     def __init__(
         self,
         dictionary: Any,
-        embed_tokens: nn.Module,
-        output: OutputLayer,
+        tables: Tables,
         stack: Any,
         *,
         word_dropout: float = 0.0,
         dropout_in: nn.Module | None = None,
         dropout_out: nn.Module,
     ):
-        super().__init__(dictionary, embed_tokens, output)
-        self.adaptive_softmax = output.head.layers if isinstance(output.head, Bands) else None
+        super().__init__(dictionary, tables)
+        head = tables.output.head
+        self.adaptive_softmax = head.layers if isinstance(head, Bands) else None
         self.stack = stack
-        self.projection = output.projection
+        self.projection = tables.output.projection
         self.word_dropout = WordDropout(word_dropout)
         self.dropout_in = dropout_in or nn.Identity()
         self.dropout_out = dropout_out

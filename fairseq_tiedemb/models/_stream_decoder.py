@@ -6,7 +6,7 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor
 
 from ..checkpoints.table_names import is_input_table
-from ..outputs import OutputLayer
+from ._tables import Tables
 
 
 class StreamState:
@@ -59,10 +59,10 @@ class StreamDecoder(FairseqIncrementalDecoder):
     Subclasses register the P of the output layer, after their own layers.
     """
 
-    def __init__(self, dictionary: Any, embed_tokens: Any, output: OutputLayer):
+    def __init__(self, dictionary: Any, tables: Tables):
         super().__init__(dictionary)
-        self.embed_tokens = embed_tokens
-        self.output = output
+        self.embed_tokens = tables.inputs["input"]
+        self.output = tables.output
         # Separate streams, because validation between two updates must not change the training state. Not buffers: a
         # checkpoint does not fix the number of rows, and half precision would round a state of token indices.
         self.streams = {True: StreamState(), False: StreamState()}

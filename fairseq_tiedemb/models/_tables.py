@@ -18,11 +18,6 @@ class Tables(NamedTuple):
     inputs: dict[str, Any]  # layers that give the input vectors, by role
     output: OutputLayer  # whose P the decoder registers
 
-    @property
-    def input(self) -> Any:
-        """The input layer of a language model."""
-        return self.inputs["input"]
-
 
 def build_tables(
     plan: Plan,

@@ -99,7 +99,7 @@ class FeedForwardLM(StreamLM):
         )
         deep = ACTIVATIONS.get(str(cfg.deep_output))
         output = None if deep is None else nn.Sequential(nn.Linear(stack.output_size, plan.features), deep())
-        return FeedForwardDecoder(words, tables.input, tables.output, stack, order=cfg.ngram_order, deep_output=output)
+        return FeedForwardDecoder(words, tables, stack, order=cfg.ngram_order, deep_output=output)
 
 
 # Sizes and training, and their sources: config/NAME.yaml.

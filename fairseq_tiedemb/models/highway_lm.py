@@ -50,9 +50,7 @@ class HighwayLM(StreamLM):
             transform_bias=cfg.transform_bias,
         )
         outputs = VariationalDropout(cfg.dropout_outputs)
-        return RecurrentDecoder(
-            words, tables.input, tables.output, stack, word_dropout=cfg.dropout_words, dropout_out=outputs
-        )
+        return RecurrentDecoder(words, tables, stack, word_dropout=cfg.dropout_words, dropout_out=outputs)
 
     def reset_parameters(self, cfg: Any) -> None:
         """Draws parameters as ``StreamLM.reset_parameters`` does, but constant biases of the transform gates."""

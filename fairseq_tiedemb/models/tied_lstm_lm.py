@@ -48,16 +48,14 @@ class TiedLSTMLM(StreamLM):
             stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
             places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
             before, after = (Dropout(probability, cls.__name__) for probability in places)
-            return RecurrentDecoder(words, tables.input, tables.output, stack, dropout_in=before, dropout_out=after)
+            return RecurrentDecoder(words, tables, stack, dropout_in=before, dropout_out=after)
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):
                 needs = "0 with variational dropout (--dropout-inputs, ...)"
                 raise ValueError(f"{flag_of(name)}: needs {needs}; got {getattr(cfg, name)}. Use one kind of dropout.")
         rates = {"dropout_i": cfg.dropout_inputs, "dropout_h": cfg.dropout_states, "weight_dropout": cfg.weight_dropout}
         stack, outputs = VariationalLSTM(*sizes, **rates), VariationalDropout(cfg.dropout_outputs)
-        return RecurrentDecoder(
-            words, tables.input, tables.output, stack, word_dropout=cfg.dropout_words, dropout_out=outputs
-        )
+        return RecurrentDecoder(words, tables, stack, word_dropout=cfg.dropout_words, dropout_out=outputs)
 
 
 PROJECTION, WITH_BIAS = ("projection", "projection_bias"), "with the bias that P has in their code."

@@ -92,7 +92,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             raise ValueError(f"--arch {cfg._name}: needs {needs}; got {type(task).__name__}. Use --task word_pairs.")
         plan, words = cls.plan_of(cfg, task), task.source_dictionary
         tables = build_tables(plan, words, lambda: torch.from_numpy(task.word_counts))
-        model = cls(WordVectors(words, tables.input, tables.output))
+        model = cls(WordVectors(words, tables.inputs["input"], tables.output))
         model.reset_parameters()
         model.start(plan, cfg._name or cls.__name__)
         return model
