@@ -80,22 +80,20 @@ class Plan:
         return "" if self.projection is None else ", with P" + " and its bias" * self.projection_bias
 
 
-def make_plan(
-    options: Any, family: Family, target: Words, source: Words | None = None, *, turned_on: Collection[str] = ()
-) -> Plan:
+def make_plan(options: Any, family: Family, target: Words, source: Words, *, turned_on: Collection[str]) -> Plan:
     """Decides who shares what in a model; raises ValueError, naming the first option that cannot work.
 
     Args:
         options: settings of the model, as attributes.
         family: family of the model.
         target: dictionary of the words that the model predicts.
-        source: dictionary of the words that it reads, if that may be another.
+        source: dictionary of the words that it reads; of a language model, the same.
         turned_on: options that the preset turns on, whatever the settings say.
 
     Source: Press & Wolf 2016, sections 3 and 4 (tying, P); Liu et al. 2020 (methods); Lan et al. 2020, section 3.1
     (factorised tables); Grave et al. 2017, Baevski & Auli 2019, section 3 (bands).
     """
-    settings, source = Settings(options, family, turned_on), source or target
+    settings = Settings(options, family, turned_on)
     method = sharing_method(str(settings("sharing_method") or "plain"), flag="--sharing-method")
     head = rules.head_of(settings)
     rules.check_projection(settings)
