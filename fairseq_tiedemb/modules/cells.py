@@ -91,7 +91,6 @@ class GRU:
     in DL4MT's first GRU, belongs to the inputs.
     """
 
-    name = "gru"
     gates = 3
     states = 1
     kept = 4  # r, z, n, recurrent_n
@@ -150,7 +149,6 @@ class LSTM:
     Source: Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000; no peepholes.
     """
 
-    name = "lstm"
     gates = 4
     states = 2
     kept = 5  # i, f, g, o, tanh(c')
@@ -204,4 +202,4 @@ class LSTM:
 
 
 Cell = type[GRU] | type[LSTM]
-CELLS: dict[str, Cell] = {cell.name: cell for cell in (GRU, LSTM)}
+CELLS: dict[str, Cell] = {"gru": GRU, "lstm": LSTM}
