@@ -163,9 +163,8 @@ def frequency_bins(counts: Tensor, classes: int) -> Tensor:
     return torch.empty_like(counts).index_copy(0, order, torch.tensor(class_by_rank, device=counts.device))
 
 
-def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+def _fit(head: ClassBased, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Resizes the classes' table to that of the checkpoint about to be loaded."""
-    assert isinstance(head, ClassBased)
     class_of, table = (state_dict.get(prefix + name) for name in ("class_of", "classes.weight"))
     if class_of is None or table is None or class_of.shape != head.class_of.shape:  # torch says so
         return

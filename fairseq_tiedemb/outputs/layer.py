@@ -125,9 +125,8 @@ HEAD = "owned."
 FORMER_NAMES = {"projection.weight": "factor.weight", "layer.": ""}
 
 
-def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: Any) -> None:
+def _name_the_table(layer: OutputLayer, state_dict: dict[str, Any], prefix: str, local_metadata: Any) -> None:
     """Saves the head's entries, and a borrowed table's, under the layer's own name."""
-    assert isinstance(layer, OutputLayer)
     for key in [key for key in state_dict if key.startswith(prefix + HEAD)]:
         state_dict[prefix + key.removeprefix(prefix + HEAD)] = state_dict.pop(key)
     if isinstance(layer.borrowed, SharedEmbedding):
@@ -135,10 +134,9 @@ def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, l
             state_dict[prefix + name] = entry
 
 
-def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+def _find_the_table(layer: OutputLayer, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
     """Loads what ``_name_the_table`` saves, and checks that a borrowed table's entry equals its owner's."""
     error_msgs: list[str] = others[-1]
-    assert isinstance(layer, OutputLayer)
     if layer.factor is not None:
         for former, current in FORMER_NAMES.items():
             for key in [key for key in state_dict if key.startswith(prefix + former)]:
