@@ -11,7 +11,6 @@ from .loss_by_words import Logits, loss_by_words
 from .loss_options import PLAIN_LOSS as PLAIN_LOSS
 from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
-from .loss_options import check_evaluated as check_evaluated
 from .loss_options import check_unset
 from .objective import Objective
 from .precision import exact_dtype

@@ -9,7 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from ..losses import check_evaluated
+from ..loss_options import check_evaluated
 from ..training.extensions import extensions_of
 
 
