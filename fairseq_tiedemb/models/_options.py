@@ -77,16 +77,12 @@ class FairseqsFamilyConfig(ProjectionConfig, MethodConfig):
     )
 
 
-# Options of this package's heads, without those that another head's options extend. Bands have families of their own.
-_HEADS = {head.options for head in OURS if head.has_probabilities and head.options is not AdaptiveConfig}
-_OPTIONS_OF_HEADS = sorted(
-    (options for options in _HEADS if not any(other is not options and issubclass(other, options) for other in _HEADS)),
-    key=lambda options: options.__name__,
-)
+# Options of this package's heads, each once. Bands have families of their own.
+_HEADS = [head for head in OURS if head.has_probabilities and head.options is not AdaptiveConfig]
 
 
 @dataclass
-class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[misc]
+class OutputLayerConfig(*dict.fromkeys(head.options for head in _HEADS), FairseqDataclass):  # type: ignore[misc]
     """The output layer of a language model."""
 
     output_layer: str = option(

@@ -205,7 +205,7 @@ def _negative_sampling(
     )
 
 
-# To add a layer of this package, add its options above and an entry here.
+# To add a layer of this package, add its options above and an entry here, before those whose options they extend.
 OURS = (
     OutputHead(SOFTMAX, "the full softmax", lambda options, table, *_: table, extends=True),
     OutputHead(
