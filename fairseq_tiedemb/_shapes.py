@@ -1,5 +1,6 @@
 """Argument checks for tables and losses: a wrong shape that broadcasts would silently give wrong numbers."""
 
+import math
 from numbers import Integral
 from typing import Any
 
@@ -58,8 +59,8 @@ def check_loss_inputs(
     if similar_ND is not None and similar_ND.shape != features_ND.shape:
         needs, got = f"the features' shape {tuple(features_ND.shape)}", tuple(similar_ND.shape)
         raise ValueError(f"similar: needs {needs}; got {got}. Use a row per token.")
-    if soft_cap is not None and not soft_cap > 0:
-        raise ValueError(f"soft_cap: needs a positive number; got {soft_cap}. Use None for no cap.")
+    if soft_cap is not None and not 0 < soft_cap < math.inf:
+        raise ValueError(f"soft_cap: needs a positive, finite number; got {soft_cap}. Use None for no cap.")
 
 
 def check_target(target_N: Tensor, count: int, size: int) -> None:

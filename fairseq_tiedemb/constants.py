@@ -43,7 +43,7 @@ class Constants:
     input_gradient_scale: float = option(
         1.0,
         "what a table learns as input times this constant, against what it learns as output; Lopardo et al. 2026: 5",
-        needs=Range("a finite number of 0 or more", "1 for none", at_least=0, below=math.inf),
+        needs=Range("a finite number of 0 or more", "1 for none", at_least=0),
     )
 
     def __post_init__(self) -> None:

@@ -108,7 +108,8 @@ def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
             r"--z-loss: needs 0 with a mixture \(log_prior_NK\); got 0.5",
         ),
         ({"similar_ND": torch.ones(1, WIDTH)}, r"similar: needs the features' shape \(3, 4\); got \(1, 4\)"),
-        ({"soft_cap": 0.0}, "soft_cap: needs a positive number; got 0.0. Use None"),
+        ({"soft_cap": 0.0}, "soft_cap: needs a positive, finite number; got 0.0. Use None"),
+        ({"soft_cap": float("inf")}, "soft_cap: needs a positive, finite number; got inf. Use None"),
         ({"bias": torch.ones(4)}, r"bias: needs shape \(5,\).*; got \(4,\)"),
     ],
 )

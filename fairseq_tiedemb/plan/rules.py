@@ -179,8 +179,9 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
         use = f"{low},{high}, say" if high + fewest <= size else "one table, without bands"
         raise ValueError(f"{flag}: needs {needs}; got {value}. Use {use}.")
     # fairseq checks no width of bands that the output alone has.
-    if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor ** len(ends) < 1):
-        needs = f"1 or more, and a last band, of {width} / factor^{len(ends)}, at least 1 wide"
+    last = len(all_ends) - 1
+    if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor**last < 1):
+        needs = f"1 or more, and a last band, of {width} / factor^{last}, at least 1 wide"
         raise ValueError(f"--adaptive-{side}-factor: needs {needs}; got {factor}. Use 4, or fewer bands.")
     return tuple(all_ends)
 

@@ -31,6 +31,9 @@ def case(preset: str, tables: list[Table], options: Any = None, words: tuple = (
 P = {"projection": 6, "projection_bias": True}
 ADAPTIVE = {"head": "adaptive", "bands": (5, 8, V)}
 THEIR_BANDS = {"head": "adaptive", "bands": (8, 16, V)}
+# The last band, the third, is 16 / 4^2 wide.
+NARROW = {f"adaptive_{side}_cutoff": f"8,12,{V}" for side in ("input", "softmax")}
+NARROW |= {f"adaptive_{side}_factor": 4.0 for side in ("input", "softmax")}
 CHARACTERS = {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
 CHARACTERS |= {"char_embedder_highway_layers": 1}
 PLANS: dict[str, tuple] = {
@@ -129,6 +132,12 @@ PLANS: dict[str, tuple] = {
         {**BANDS, "sharing_method": "l2-input"},
         **THEIR_BANDS,
         method="l2-input",
+    ),
+    "Transformer LM, tied bands, the last of which ends the dictionary": case(
+        "transformer_lm",
+        [table("io", width=16, bands=(8, 12, V))],
+        {**BANDS, **NARROW},
+        **{**THEIR_BANDS, "bands": (8, 12, V)},
     ),
     "Transformer LM, bands of the input": case(
         "transformer_lm",
