@@ -178,6 +178,10 @@ def test_resume_with_batches_of_another_shape_is_refused(train: InProcess, lm_da
     train(lm_data, *flags, 11, *more)
     with pytest.raises(ValueError, match="--random-length: needs no such flag .* got it with --seed 1. .* --reset-dat"):
         train(lm_data, *flags, 60, *more, "--random-length")
+    with pytest.raises(
+        ValueError, match="--sample-break-mode: needs none in the middle of an epoch.* got eos. .* --reset"
+    ):
+        train(lm_data, *flags, 60, *more, "--sample-break-mode", "eos")
 
 
 def test_an_epoch_without_its_last_batch_ends_the_text(train: InProcess, lm_data: Path, tmp_path: Path) -> None:

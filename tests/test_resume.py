@@ -175,10 +175,13 @@ def test_saving_in_mid_epoch_changes_nothing_else(
     assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} < names
     for name in names:
         assert_same(saved(tmp_path / "often", name), saved(tmp_path / "by_epoch", name))
-    # Another number is fairseq's; that of a recipe which yields to an optimiser, too: see the next test.
-    fairseqs = train(lm_data, *flags, "--save-interval-updates", 6, "--save-dir", tmp_path / "fairseqs")
-    assert len(logged(fairseqs, "valid_loss")) > 2
-    assert (tmp_path / "fairseqs" / "checkpoint_1_6.pt").is_file()
+    # Another number is fairseq's, and any with files to keep; that of a recipe which yields to an optimiser, too: see
+    # the next test.
+    for number, more in ((6, ()), (7, ("--keep-interval-updates", 9))):
+        fairseqs = tmp_path / str(number)
+        text = train(lm_data, *flags, "--save-interval-updates", number, *more, "--save-dir", fairseqs)
+        assert len(logged(text, "valid_loss")) > 2
+        assert (fairseqs / f"checkpoint_1_{number}.pt").is_file()
 
 
 def test_a_recipe_that_yields_saves_as_fairseq_does(

@@ -293,8 +293,9 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
         found = re.match(r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)", str(error))
         if found is None:
             raise
+        flag = "bf16, --fp16" if "FP16Optimizer" in found[0] else found[1].lower()
         needs, got, use = f"{found[2]}, as in {filename}", found[3], "--reset-optimizer to begin without its state"
-        raise ValueError(f"--{found[1].lower()}: needs {needs}; got {got}. Use {use}, or the same.") from None
+        raise ValueError(f"--{flag}: needs {needs}; got {got}. Use {use}, or the same.") from None
     except Exception as error:
         reason = error.__context__
         if "Cannot load model parameters" not in str(error):

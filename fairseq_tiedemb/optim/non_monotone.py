@@ -30,8 +30,8 @@ class NonMonotone(FairseqLRScheduler):
         average_u = (w_{T+1} + ... + w_u) / (u - T)
 
     T is the end of the first epoch whose validation loss is above the best of all epochs before it but the last n, of
-    epochs that write a checkpoint. Until then the average is the weights. ``--ema-decay`` and ``--ema-start-update``
-    have no effect beside it.
+    epochs that write a checkpoint; with ``--maximize-best-checkpoint-metric`` one whose metric is below it. Until then
+    the average is the weights. ``--ema-decay`` and ``--ema-start-update`` have no effect beside it.
 
     Raises:
         ValueError: if n is out of range, or for several learning rates.
@@ -52,7 +52,7 @@ class NonMonotone(FairseqLRScheduler):
         return self.optimizer.get_lr()
 
     def end_epoch(self, loss: float, updates: int) -> None:
-        """Takes the validation loss at an epoch's end, after so many updates."""
+        """Takes the validation loss, or minus a metric to maximise, at an epoch's end, after so many updates."""
         earlier = self.losses[: -self.cfg.non_monotone]
         if self.trigger is None and earlier and loss > min(earlier):
             self.trigger = updates

@@ -245,16 +245,18 @@ class ContiguousLMTask(LanguageModelingTask):
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
         """Stores the result of ``get_checkpoint_dict``; the next training step restores it in the model.
 
-        Raises ValueError if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths.
+        Raises ValueError if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths,
+        or if it is of one stream and this training is not.
         """
-        if not (self.one_stream and "state" in checkpoint):
+        if "state" not in checkpoint:
             return
-        rows, here = checkpoint["state"].size(1), self.args.batch_size * get_global_world_size()
+        rows, here = checkpoint["state"].size(1), (self.args.batch_size or 0) * get_global_world_size()
         chunk = checkpoint.get("chunk", self.args.tokens_per_sample)
         seeds = (checkpoint.get("random_by"), self._seed_of_lengths)
         before, now = ("no such flag" if seed is None else f"it with --seed {seed}" for seed in seeds)
         in_mid_epoch = "in the middle of an epoch, as in the checkpoint's training"
         for flag, old, new, needs, use in (
+            ("--sample-break-mode", "none", self.args.sample_break_mode or "none", in_mid_epoch, "none"),
             ("--batch-size", rows, here, "rows over all processes, as in the checkpoint", f"{rows} in total"),
             ("--tokens-per-sample", chunk, self.args.tokens_per_sample, in_mid_epoch, chunk),
             ("--random-length", before, now, in_mid_epoch, "that"),

@@ -93,14 +93,15 @@ def recipes_save_in_mid_epoch(original: Any, self: Any, cfg: Any, task: Any, mod
 
     Without it: a training interrupted in its first epoch starts anew, or `--save-interval-updates` also validates,
     which changes `checkpoint_best.pt`, counts for `--patience` (fairseq_cli/train.py:420) and adds files. The flag is
-    fairseq's own if it differs from the recipe's number, or if the recipe yields to `--optimizer`; 0 saves at ends of
-    epochs alone. Goes when fairseq saves without validating.
+    fairseq's own if it differs from the recipe's number, if the command has `--keep-interval-updates`, or if the recipe
+    yields to `--optimizer`; 0 saves at ends of epochs alone. Goes when fairseq saves without validating.
     """
     original(self, cfg, task, model, *args, **kw)
     # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
     preset = extensions_of(model)
     every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
-    self._saves_last_every = every if every == self.cfg.checkpoint.save_interval_updates else 0
+    is_recipes = (every, -1) == (self.cfg.checkpoint.save_interval_updates, self.cfg.checkpoint.keep_interval_updates)
+    self._saves_last_every = every if is_recipes else 0
     if self._saves_last_every:
         self.cfg.checkpoint.save_interval_updates = 0
 

@@ -88,7 +88,8 @@ def schedules_know_the_validation(
 ) -> Any:
     """Call a schedule's ``end_epoch`` before the checkpoint is written; fairseq's own method comes after it."""
     if loss is not None and epoch_itr.end_of_epoch():
-        extensions_of(trainer.lr_scheduler).end_epoch(loss, trainer.get_num_updates())
+        sign = -1 if cfg.maximize_best_checkpoint_metric else 1
+        extensions_of(trainer.lr_scheduler).end_epoch(sign * loss, trainer.get_num_updates())
     return original(cfg, trainer, epoch_itr, loss, *args, **kwargs)
 
 

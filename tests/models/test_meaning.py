@@ -30,8 +30,8 @@ OTHER_WEIGHTS = set(
 TRAINING = set(
     """
     class_file decoder_embed_path decoder_freeze_embed encoder_embed_path encoder_freeze_embed init_range
-    max_source_positions max_target_positions noise_log_z noise_power noise_samples output_bias_init own_noise
-    transform_bias unit_rows
+    input_gradient_scale max_source_positions max_target_positions noise_log_z noise_power noise_samples
+    output_bias_init own_noise transform_bias unit_rows
     """.split()
 )
 

@@ -75,6 +75,16 @@ def test_a_training_averages_from_its_trigger_on_and_resumes(train: InProcess, l
     assert not torch.equal(whole["extra_state"]["ema"]["decoder.output.bias"], whole["model"]["decoder.output.bias"])
 
 
+@pytest.mark.parametrize("maximize", [(), ("--maximize-best-checkpoint-metric",)])
+def test_what_is_worse_depends_on_the_metric(
+    maximize: tuple[str, ...], train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    """A falling loss, taken for a metric that should rise, is worse in the third epoch than in the first."""
+    command = ("--lr", 0.01, "--store-ema", "--max-epoch", 3, *maximize, "--save-dir", tmp_path)
+    text = train(lm_data, *AVERAGED, *command)
+    assert ("weights are averaged" in text) == bool(maximize)
+
+
 def test_it_takes_over_from_another_schedule_and_has_the_rate_of_the_command(
     train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
