@@ -88,9 +88,11 @@ class SharingMethod:
                 norms = torch.tensor(NORMS)
                 alone = [torch.as_tensor(function(n, *own)).clone() for n in norms.split(1)]
                 together = torch.as_tensor(function(norms, *own))
+                of_each = together.shape == norms.shape
+                mixes = of_each and not torch.allclose(torch.stack(alone).flatten(), together, equal_nan=True)
         except Exception:  # of a user's function, which a table will show
             return True
-        if together.shape == norms.shape and not torch.allclose(torch.stack(alone).flatten(), together, equal_nan=True):
+        if mixes:
             needs, got = "element-wise functions of n, which they leave as it is", f"{kind}, which mixes or changes it"
             raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use a function of each n alone.")
         return not all(torch.equal(alone[0], each) for each in alone)
