@@ -92,6 +92,7 @@ def output_loss(
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     terms = {"scale": scale, "offset": offset, "bias": bias}
     check_loss_inputs(features_ND, table_VD, target_N, terms, similar_ND, soft_cap)
+    target_N = target_N.long()  # torch 2.6 gathers by int64 alone
     if options.augmented_loss and similar_ND is None:
         got = f"{options.augmented_loss} without"
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
