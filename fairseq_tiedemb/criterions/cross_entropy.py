@@ -37,9 +37,9 @@ REGULARIZERS.load()
 class TiedCrossEntropy(FairseqCriterion):
     """Cross entropy with label smoothing, computed by the model's output layer from its features.
 
-    Values equal those of fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, but for
-    ``--z-loss`` and ``--augmented-loss``; see ``output_loss``. The N x V logits, their logarithms and gradients are
-    never in memory as a whole, and padding is not computed.
+    Values equal those of fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, with
+    bands those of ``adaptive_loss``, but for ``--z-loss`` and ``--augmented-loss``; see ``output_loss``. The N x V
+    logits, their logarithms and gradients are never in memory as a whole, and padding is not computed.
 
     ``regularizers.py`` defines the penalties. With projection regularization (lambda) and L2 regularization (mu) of all
     parameters w, an update's gradient is that of

@@ -14,8 +14,8 @@ from ._search import SearchDecoder, SearchEncoder
 class TiedTransformerModel(FairseqsModel, TransformerModel):
     """fairseq's ``transformer`` with a sharing method, factorised embeddings, and a loss without all logits in memory.
 
-    ``--sharing-method plain`` computes exactly what ``transformer`` does. Every method keeps the factor sqrt(D) of
-    input vectors. Presets are fairseq's with the prefix ``tied_``.
+    ``--sharing-method plain`` computes what ``transformer`` does, in float32 exactly. Every method keeps the
+    factor sqrt(D) of input vectors. Presets are fairseq's with the prefix ``tied_``.
 
     Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
     """
