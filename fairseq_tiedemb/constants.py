@@ -42,7 +42,8 @@ class Constants:
 
     input_gradient_scale: float = option(
         1.0,
-        "what a table learns as input times this constant, against what it learns as output; Lopardo et al. 2026: 5",
+        "what tables learn as input times this constant, against what they learn as output, so that with 0 an untied "
+        "input is not trained; Lopardo et al. 2026: 5",
         needs=Range("a finite number of 0 or more", "1 for none", at_least=0),
     )
 

@@ -195,10 +195,11 @@ def _loss_of_features(
     **__: Any,
 ) -> Tensor:
     """Transformers' loss of a causal language model, where ``logits`` are features (B, T, D)."""
+    shape, name = logits.shape[:-1], "labels" if shift_labels is None else "shift_labels"
     target = F.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
-    if target.shape != logits.shape[:-1]:
-        needs, got = f"labels of {tuple(logits.shape[:-1])}, as many as the model has features", tuple(target.shape)
-        raise ValueError(f"labels: needs {needs}; got {got}. Use one for each token, {ignore_index} for none.")
+    if target.shape != shape and (shift_labels is None or target.numel() != shape.numel()):  # flat, say
+        needs, got = f"shape {tuple(shape)}, that of the features", tuple(target.shape)
+        raise ValueError(f"{name}: needs {needs}; got {got}. Use one for each token, {ignore_index} for none.")
     target_N = target.flatten().to(logits.device)
     words_N = target_N.ne(ignore_index).nonzero().squeeze(1)
     features_ND = logits.flatten(0, -2).index_select(0, words_N)

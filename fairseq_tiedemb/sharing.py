@@ -81,15 +81,20 @@ class SharingMethod:
         object.__setattr__(self, "divides_by_norm", divides)
 
     def _changes_with_norm(self, kind: str, function: NormFunction, makers: Mapping[str, Any]) -> bool:
-        """Whether the values of a function do; True if it cannot be told."""
+        """Whether a function's values do; True if it cannot be told. Raises ValueError if it is not element-wise."""
+
+        def values(rows: slice) -> Tensor:
+            its = {name: each[rows] if each.shape[:1] == norms.shape else each for name, each in own.items()}
+            return torch.as_tensor(function(norms[rows], its) if makers else function(norms[rows])).flatten().clone()
+
         try:
             with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-                own = ({name: make(1, 1) for name, make in makers.items()},) if makers else ()
                 norms = torch.tensor(NORMS)
-                alone = [torch.as_tensor(function(n, *own)).clone() for n in norms.split(1)]
-                together = torch.as_tensor(function(norms, *own))
-                of_each = together.shape == norms.shape
-                mixes = of_each and not torch.allclose(torch.stack(alone).flatten(), together, equal_nan=True)
+                own = {name: make(len(norms), 1) for name, make in makers.items()}
+                alone, together = [values(slice(row, row + 1)) for row in range(len(norms))], values(slice(None))
+                comparable = together.numel() == 1 or together.shape == norms.shape
+                mixes = comparable and not torch.allclose(torch.cat(alone), together, equal_nan=True)
+                mixes = mixes or not torch.equal(norms, torch.tensor(NORMS))
         except Exception:  # of a user's function, which a table will show
             return True
         if mixes:
@@ -150,7 +155,7 @@ class SharingMethod:
             if not isinstance(value, Tensor) or not value.is_floating_point():
                 needs, got = "parameters that are tensors of floating-point numbers", f"{value!r} for {name!r}"
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use torch.tensor(1.0), say.")
-            initial[name] = nn.Parameter(value.detach().clone())
+            initial[name] = nn.Parameter(value.clone())
         return initial
 
 

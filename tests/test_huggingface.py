@@ -103,11 +103,18 @@ def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("labels", [LABELS[:, :4], LABELS[:1]])
 def test_labels_of_another_shape_are_refused(labels: torch.Tensor) -> None:
-    model = for_transformers(build("GPT2")).train()
-    with pytest.raises(
-        ValueError, match=rf"labels: needs labels of \(3, 9\), .*; got \({len(labels)}, {labels.size(1)}\)"
-    ):
+    model, got = for_transformers(build("GPT2")).train(), rf"\({len(labels)}, {labels.size(1)}\)"
+    with pytest.raises(ValueError, match=rf"^labels: needs shape \(3, 9\), .*; got {got}"):
         model(TEXT, labels=labels)
+
+
+def test_shifted_labels_may_be_flat() -> None:
+    model = for_transformers(build("GPT2")).train()
+    shifted = torch.nn.functional.pad(LABELS, (0, 1), value=-100)[:, 1:].flatten()
+    losses = [model(TEXT, labels=LABELS, **more).loss for more in ({}, {"shift_labels": shifted})]
+    torch.testing.assert_close(*losses)
+    with pytest.raises(ValueError, match=r"^shift_labels: needs shape \(3, 9\), .*; got \(26,\)"):
+        model(TEXT, labels=LABELS, shift_labels=shifted[1:])
 
 
 def test_logits_in_a_tuple_are_computed() -> None:

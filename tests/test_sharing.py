@@ -108,6 +108,15 @@ ONE = {"one": lambda size, width: torch.ones(())}
             "needs element-wise functions of n, .* got scale, which mixes or changes it",
         ),
         ({"offset": lambda n: n - n.max()}, "needs element-wise functions of n, .* got offset, which mixes or changes"),
+        ({"scale": lambda n: n.mean()}, "needs element-wise functions of n, .* got scale, which mixes or changes it"),
+        ({"scale": lambda n: n.clamp_(max=2.0).rsqrt()}, "needs element-wise .* got scale, which mixes or changes it"),
+        (
+            {
+                "scale": lambda n, own: own["a"].softmax(0) / n,
+                "parameters": {"a": lambda size, width: torch.rand(size)},
+            },
+            "needs element-wise functions of n, .* got scale, which mixes or changes it",
+        ),
         (
             {"input_scale": lambda n: n.rsqrt_()},
             "needs element-wise functions of n, which they leave as it is; got input",
@@ -140,6 +149,7 @@ def test_rows_start_as_those_of_plain_unless_a_factor_changes_with_the_norm() ->
     assert method(scale=lambda n: n.clamp(min=9).rsqrt()).divides_by_norm
     assert method(scale=lambda n, own: own["scales"][5], parameters=ONE).divides_by_norm  # which cannot be told
     assert not method(offset=torch.neg).divides_by_norm
+    assert method(scale=lambda n: (n - 1).sqrt()).divides_by_norm  # nan below 1
     with torch.device("meta"):
         assert method(scale=torch.rsqrt).divides_by_norm
         assert not method(scale=lambda n, own: own["one"], parameters=ONE).divides_by_norm

@@ -64,7 +64,7 @@ def test_either_adam_goes_on_from_the_other(train: InProcess, lm_data: Path, tmp
         assert f"(epoch 1 @ {updates - 1} updates)" in text
     with pytest.raises(ValueError, match=r"^--optimizer: needs FairseqAdam, as in .*; got FairseqNAG. Use --reset-opt"):
         train(*command, "--optimizer", "nag", "--max-update", 5)
-    message = r"^--bf16, --fp16: needs FairseqAdam, as in .*; got FP16Optimizer. Use --reset-optimizer to begin"
+    message = r"^--bf16, --fp16, or memory-efficient: needs FairseqAdam, as in .*; got FP16Optimizer. Use --reset-opt"
     with pytest.raises(ValueError, match=message):
         train(*command, "--optimizer", "adam", "--max-update", 5, "--bf16")
     with pytest.raises(ValueError, match=r"needs a checkpoint of the same model; got another \(.*weight_ih.2"):

@@ -293,7 +293,7 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
         found = re.match(r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)", str(error))
         if found is None:
             raise
-        flag = "bf16, --fp16" if "FP16Optimizer" in found[0] else found[1].lower()
+        flag = "bf16, --fp16, or memory-efficient" if "FP16Optimizer" in found[0] else found[1].lower()
         needs, got, use = f"{found[2]}, as in {filename}", found[3], "--reset-optimizer to begin without its state"
         raise ValueError(f"--{flag}: needs {needs}; got {got}. Use {use}, or the same.") from None
     except Exception as error:

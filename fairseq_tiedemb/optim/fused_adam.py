@@ -86,7 +86,7 @@ class FusedAdam(torch.optim.Optimizer):
             return [tensor.to(weight).contiguous() for tensor, weight in zip(tensors, weights, strict=True)]
 
         states = [self.state[parameter] for parameter in parameters]
-        for moment in ("exp_avg", "exp_avg_sq"):  # fairseq loads them in the parameter's dtype
+        for moment in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient wrapper puts back the file's
             for state, value in zip(states, like_weights(state[moment] for state in states), strict=True):
                 state[moment] = value
         beta1, beta2 = group["betas"]

@@ -21,12 +21,10 @@ class DecoupledSGD(torch.optim.SGD):
     """
 
     def __init__(self, params: Any, *, lr: float, momentum: float, decay: float):
-        self.decay = decay
         super().__init__(params, lr=lr, momentum=momentum)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group, with a ``decay`` of its own or that of the optimizer."""
-        super().add_param_group({"decay": self.decay, **param_group})
+        self.defaults["decay"] = decay  # of groups to come
+        for group in self.param_groups:
+            group.setdefault("decay", decay)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

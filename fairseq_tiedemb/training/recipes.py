@@ -100,8 +100,9 @@ def recipes_save_in_mid_epoch(original: Any, self: Any, cfg: Any, task: Any, mod
     # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
     preset = extensions_of(model)
     every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
-    is_recipes = (every, -1) == (self.cfg.checkpoint.save_interval_updates, self.cfg.checkpoint.keep_interval_updates)
-    self._saves_last_every = every if is_recipes else 0
+    of_recipe = every, preset.recipe.get("keep_interval_updates", -1)
+    given = self.cfg.checkpoint.save_interval_updates, self.cfg.checkpoint.keep_interval_updates
+    self._saves_last_every = every if of_recipe == given else 0
     if self._saves_last_every:
         self.cfg.checkpoint.save_interval_updates = 0
 
