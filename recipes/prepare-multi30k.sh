@@ -27,9 +27,9 @@ splits=(train val test_2016_flickr)
 declare -A lines=([train]=29000 [val]=1014 [test_2016_flickr]=1000)
 declare -A smoke_lines=([train]=300 [val]=40 [test_2016_flickr]=40)
 
-# text_of SPLIT LANGUAGE: makes $WORK/text/SPLIT.LANGUAGE.
-text_of() {
-    local target=$WORK/text/$1.$2 published=$1.lc.norm.tok.$2 source
+# find_source SPLIT LANGUAGE: sets $source to the file of $FROM.
+find_source() {
+    local published=$1.lc.norm.tok.$2
     if [[ $FROM == *://* ]]; then
         fetch "$FROM/$published" "$RUNS/download" ""
         source=$fetched
@@ -39,6 +39,11 @@ text_of() {
         source=$FROM/$1.$2
         [[ -f $source || $DRY_RUN ]] || stop "FROM=$FROM: needs $published or $1.$2; found neither. Use another folder, or a mirror's URL."
     fi
+}
+
+# text_of SPLIT LANGUAGE SOURCE: makes $WORK/text/SPLIT.LANGUAGE.
+text_of() {
+    local target=$WORK/text/$1.$2 source=$3
     if [[ $SMOKE ]]; then
         run_to "$target" head -n "${smoke_lines[$1]}" "$source"
         need_lines "$target" "${smoke_lines[$1]}" "Use longer files."
@@ -51,11 +56,19 @@ text_of() {
 need subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 
+declare -A sources
+for split in "${splits[@]}"; do
+    for language in de en; do
+        find_source "$split" "$language"
+        sources[$split.$language]=$source
+    done
+done
 # fairseq-preprocess refuses to overwrite a dictionary.
 begin_corpus "$WORK/text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$WORK/text"
 for split in "${splits[@]}"; do
-    text_of "$split" de
-    text_of "$split" en
+    for language in de en; do
+        text_of "$split" "$language" "${sources[$split.$language]}"
+    done
 done
 binarize de "$MERGES" val test_2016_flickr --joined-dictionary

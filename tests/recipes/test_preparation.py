@@ -93,11 +93,26 @@ def test_a_wrong_place_leaves_the_corpus(
     assert (tmp_path / "runs/ptb/bin/dict.txt").exists()
 
 
-def test_a_wrong_folder_leaves_the_corpus_of_translation(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/typo", "FROM=/typo: needs train.lc.norm.tok.de or train.de; found neither"),
+        (str(Path(__file__).parent), "needs train.lc.norm.tok.de or train.de; found neither"),
+        ("file:///nowhere", "file:///nowhere/train.lc.norm.tok.de: curl stopped with status 37"),
+    ],
+)
+def test_a_wrong_place_leaves_the_corpus_of_translation(place: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "runs/multi30k/bin").mkdir(parents=True)
-    process = run_recipe("prepare-multi30k.sh", FROM="/typo", RUNS=tmp_path / "runs", status=1)
-    assert "FROM: needs an address, a file or a folder; got /typo, which is none. Use" in process.stderr
+    process = run_recipe("prepare-multi30k.sh", FROM=place, RUNS=tmp_path / "runs", status=1)
+    assert message in process.stderr
     assert (tmp_path / "runs/multi30k/bin").exists()
+
+
+def test_a_place_that_is_none_leaves_the_corpus_of_wmt(tmp_path: Path) -> None:
+    (tmp_path / "work/bin").mkdir(parents=True)
+    process = run_recipe("prepare-wmt15-ende.sh", FROM="/typo", WORK=tmp_path / "work", status=1)
+    assert "FROM: needs an address, a file or a folder; got /typo, which is none. Use" in process.stderr
+    assert (tmp_path / "work/bin").exists()
 
 
 def test_a_made_up_corpus_is_not_taken_for_the_real_one(programs: str, tmp_path: Path) -> None:
