@@ -75,7 +75,12 @@ class BidirectionalLayer(nn.Module):
 
     @staticmethod
     def _run(layer: RecurrentLayer, inputs_BSI: Tensor, order_BS: Tensor) -> Tensor:
-        state = inputs_BSI.new_zeros(len(inputs_BSI), layer.cell.states * layer.hidden_size)
-        order_BS1 = order_BS.unsqueeze(-1)
-        outputs_SBH, _ = layer(inputs_BSI.take_along_dim(order_BS1, 1).transpose(0, 1), state)
-        return outputs_SBH.transpose(0, 1).take_along_dim(order_BS1.argsort(dim=1), 1)
+        (bsz, length), rows_B1 = order_BS.shape, torch.arange(len(order_BS), device=order_BS.device).unsqueeze(1)
+        state = inputs_BSI.new_zeros(bsz, layer.cell.states * layer.hidden_size)
+        outputs_SBH, _ = layer(_take(inputs_BSI, (rows_B1 * length + order_BS).t()), state)
+        return _take(outputs_SBH, order_BS.argsort(dim=1) * bsz + rows_B1)
+
+
+def _take(vectors: Tensor, places: Tensor) -> Tensor:
+    """Vectors (*, I) at places in their flattened order; ``take_along_dim`` takes ten times as long."""
+    return vectors.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
