@@ -7,7 +7,7 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..modules.attention import Source
+from ..modules.attention import Source, powers
 from ..modules.cells import CELLS
 from ..modules.conditional_cell import ConditionalLayer
 from ..modules.factorized import gaussian_linear
@@ -99,7 +99,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
             source = encoder_out["source"]
             gates = nn.functional.linear(source.annotations_nSC, self.layer.weight_context)
             values = torch.cat((gates, self.readout_context(source.annotations_nSC)), -1)
-            encoder_out["projected_source"] = source._replace(annotations_nSC=values)
+            encoder_out["projected_source"] = source._replace(annotations_nSC=values, keys_nSA=powers(source.keys_nSA))
         return encoder_out["projected_source"]
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:

@@ -5,14 +5,15 @@
 q is the query's projection, k_j = x_j W + b the *key* and x_j the *annotation* of source position j. Keys do not depend
 on the decoder, so the encoder computes them once.
 
-The hidden layer of all steps and source positions dominates the cost. On some processors torch's sigmoid is several
-times faster than its tanh (tests/benchmarks/test_attention_nmt.py measures it). Since tanh(z) = 2 sigmoid(2z) - 1, and
-the softmax ignores constants, this module computes
+The hidden layer of all steps and source positions dominates the cost, and its tanh or sigmoid most of that. Since
+tanh(z) = 2 sigmoid(2z) - 1, and the softmax ignores constants, this module computes
 
-    softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j)
+    softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j) = 1 / (1 + e^-2q e^-2k_j)
 
-in blocks of sentences that fit a core's cache, and in float32 or more precise: sigmoids lie near 1/2, where half
-precision has few digits. The functions take 2q and 2k, and autograd does not differentiate them.
+from ``powers`` of queries and keys, so that an element of the hidden layer takes a product and a division, which is
+less than half of a sigmoid's time (tests/benchmarks/test_attention_nmt.py measures it). It does so in blocks of
+sentences that fit a core's cache, and in float32 or more precise: the u_j lie near 1/2, where half precision has few
+digits. Gradients are those of 2q and 2k, and autograd does not differentiate the functions.
 
 The decoder may have several rows per sentence (beams, adjacent in the batch), which share annotations and keys.
 """
@@ -34,8 +35,13 @@ class Source(NamedTuple):
     """Inputs of attention for n source sentences."""
 
     annotations_nSC: Tensor  # x
-    keys_nSA: Tensor  # 2k, twice the keys
+    keys_nSA: Tensor  # 2k, twice the keys; for the functions of this module their ``powers``
     padding_nS: Tensor  # mask, true at padding
+
+
+def powers(exponents: Tensor) -> Tensor:
+    """e^-x, in float32 at least; x beyond 80, where float32 is about to end, counts as 80."""
+    return exact(exponents).clamp(-80, 80).neg_().exp_()
 
 
 def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -44,17 +50,16 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
     query_nb1A = query_BA.view(len(keys_n1SA), -1, 1, query_BA.size(1))
     per_sentence = query_nb1A[0].numel() * keys_n1SA.size(2)
     sentences = len(keys_n1SA) if keys_n1SA.is_cuda else max(1, BLOCK // per_sentence)
-    keys_n1SA, query_nb1A = exact(keys_n1SA), exact(query_nb1A)
     shape = (sentences, query_nb1A.size(1), *keys_n1SA.shape[2:])
-    hidden = keys_n1SA.new_empty(shape)  # once, since the system clears new memory
+    hidden, one = keys_n1SA.new_empty(shape), keys_n1SA.new_ones(())  # once, since the system clears new memory
     for first in range(0, len(keys_n1SA), sentences):
         block = slice(first, first + sentences)
         keys = keys_n1SA[block]
-        yield block, torch.add(keys, query_nb1A[block], out=hidden[: len(keys)]).sigmoid_()
+        yield block, torch.addcmul(one, keys, query_nb1A[block], out=hidden[: len(keys)]).reciprocal_()
 
 
 def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention weights a (B, S), zero at padding, and contexts (B, C) of queries 2q, beams of a sentence adjacent.
+    """Attention weights a (B, S), zero at padding, and contexts (B, C) of ``powers`` of 2q, beams adjacent.
 
     ``vector_A`` is v. The bias c is omitted, because it changes neither.
     """
@@ -66,7 +71,7 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
             torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
     # The smallest number, because -inf would give NaN for a sentence of padding only (an empty line).
     energies.masked_fill_(source.padding_nS.unsqueeze(1), torch.finfo(energies.dtype).min)
-    weights = torch.softmax(energies, -1).to(query_BA.dtype)
+    weights = torch.softmax(energies, -1).to(source.annotations_nSC.dtype)
     return weights.flatten(0, 1), torch.bmm(weights, source.annotations_nSC).flatten(0, 1)
 
 
@@ -84,7 +89,7 @@ class AttentionGradients:
     def __init__(self, source: Source, vector_A: Tensor):
         self._source, self._twice_vector_A = source, exact(vector_A) * 2
         self._grad_vector_A = torch.zeros_like(self._twice_vector_A)
-        self._grad_keys_BSA = torch.zeros_like(exact(source.keys_nSA))
+        self._grad_keys_BSA = torch.zeros_like(source.keys_nSA)
 
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
         """Adds a step's gradients; returns the gradient of the step's 2q (B, A)."""
@@ -93,14 +98,14 @@ class AttentionGradients:
             grad_weights = torch.bmm(grad_contexts_BC.unsqueeze(1), self._source.annotations_nSC.transpose(1, 2))
             grad_weights, weights_BS = exact(grad_weights.squeeze(1)), exact(weights_BS)
             grad_energies_BS = (grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)).mul_(weights_BS)
-            grad_query_B1A = torch.empty_like(exact(query_BA)).unsqueeze(1)
+            grad_query_B1A = torch.empty_like(query_BA).unsqueeze(1)
             for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
                 hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]
                 self._grad_vector_A.addmv_(hidden.flatten(0, 1).t(), grad_energies.flatten())
                 slope = hidden.addcmul_(hidden, hidden, value=-1)
                 self._grad_keys_BSA[block].addcmul_(grad_energies.unsqueeze(2), slope)
                 torch.bmm(grad_energies.unsqueeze(1), slope, out=grad_query_B1A[block])
-            return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A).to(query_BA.dtype)
+            return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A)
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Gradients of v (A,) and of 2k (B, S, A), summed over steps."""

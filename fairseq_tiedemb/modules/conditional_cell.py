@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from ..kept import Keeping
 from ..precision import exact_dtype
 from ..products import over_rows, packed, product
-from .attention import AttentionGradients, Source, attend
+from .attention import AttentionGradients, Source, attend, powers
 from .cells import Cell, add_product, for_gradients, for_products, rounded, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
@@ -59,8 +59,8 @@ class ConditionalLayer(Keeping):
         """Runs all time steps from y (T, B, I) and a state h or [h, c] (B, K).
 
         Without gradients a sentence of ``source`` may have several rows here. With ``projected``, also without
-        gradients, its annotations, and so the contexts, begin with their share of the second cell's gates; see
-        ``ConditionalDecoder``.
+        gradients, its keys are ``powers``, and its annotations, and so the contexts, begin with their share of the
+        second cell's gates; see ``ConditionalDecoder``.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
@@ -105,7 +105,8 @@ class _ConditionalRecurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         size, dtype, exact = hidden1_GH.size(1), hidden1_GH.dtype, exact_dtype(hidden1_GH)
         gates_TBG = gates_TBG.to(exact)
-        source = Source(annotations_nSC.to(dtype), keys_nSA.to(exact), padding_nS)
+        keys = keys_nSA if context_GC is None else powers(keys_nSA)
+        source = Source(annotations_nSC.to(dtype), keys, padding_nS)
         steps, bsz, _ = gates_TBG.shape
         states = gates_TBG.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK
@@ -117,13 +118,13 @@ class _ConditionalRecurrence(torch.autograd.Function):
         saved2 = torch.empty_like(saved1)
         contexts = bias2_G.new_empty(steps, bsz, annotations_nSC.size(2))
         weights = bias2_G.new_empty(steps, bsz, annotations_nSC.size(1))
-        queries = bias2_G.new_empty(steps, bsz, len(energy_A))
+        queries = gates_TBG.new_empty(steps, bsz, len(energy_A))
         hidden1, query, hidden2 = (packed(weight, steps) for weight in (hidden1_GH, query_AH, hidden2_GH))
         context = None if context_GC is None else packed(context_GC, steps)
         for t in range(steps):
             state, between = (states[t], hidden[t]), (middle[t], middle_hidden[t])
             cell.step(gates_TBG[t], state, hidden1, None, saved1[t], between)
-            torch.mul(product(middle_hidden[t], query), 2, out=queries[t])  # attention takes 2q
+            queries[t] = powers(2 * product(middle_hidden[t], query))
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = contexts[t, :, : len(hidden2_GH)] if context is None else product(contexts[t], context)
             cell.step(gates, between, hidden2, bias2_G, saved2[t], (states[t + 1], hidden[t + 1]))
@@ -152,7 +153,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         grads1, grads2 = cell.derivatives(saved1, states[:-1]), cell.derivatives(saved2, middle)
         products1, products2 = for_products(grads1, dtype), for_products(grads2, dtype)
         grad_contexts = grad_contexts_TBC.clone(memory_format=torch.contiguous_format)
-        grad_queries = torch.empty_like(queries)
+        grad_queries = torch.empty_like(queries, dtype=dtype)
         grad_state = grad_last_BK.to(states.dtype, copy=True)
         for t in reversed(range(len(saved1))):
             grad_state[:, :size] += grad_hidden_TBH[t]

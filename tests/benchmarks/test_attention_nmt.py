@@ -98,13 +98,16 @@ def test_training_step(name: str, cell: str, dtype: torch.dtype, record: Record)
 
 
 @pytest.mark.benchmark
-def test_sigmoid_beside_tanh() -> None:
-    """Attention's hidden layer takes the sigmoid, which pays where it is the faster of the two."""
-    numbers, out = torch.randn(2, BLOCK)
+def test_hidden_layer_of_attention() -> None:
+    """A block of it: by the sigmoid, which cells take, too, or by ``powers``, each over the tanh of the paper."""
+    numbers, other, out = torch.rand(3, BLOCK)
+    one = torch.ones(())
     seconds = interleave(
         {
-            "tanh": lambda: [torch.tanh(numbers, out=out) for _ in range(50)],
-            "sigmoid": lambda: [torch.sigmoid(numbers, out=out) for _ in range(50)],
+            "tanh": lambda: [torch.add(numbers, other, out=out).tanh_() for _ in range(50)],
+            "sigmoid": lambda: [torch.add(numbers, other, out=out).sigmoid_() for _ in range(50)],
+            "powers": lambda: [torch.addcmul(one, numbers, other, out=out).reciprocal_() for _ in range(50)],
         }
     )
-    print(f"tanh's time over the sigmoid's: {ratio(seconds, 'tanh', 'sigmoid')}")
+    for way in ("sigmoid", "powers"):
+        print(f"tanh's time over that of {way}: {ratio(seconds, 'tanh', way)}")

@@ -8,7 +8,7 @@ import torch
 
 from fairseq_tiedemb import products
 from fairseq_tiedemb.modules import attention, cells
-from fairseq_tiedemb.modules.attention import Source, attend
+from fairseq_tiedemb.modules.attention import Source, attend, powers
 from fairseq_tiedemb.modules.cells import CELLS
 from fairseq_tiedemb.modules.conditional_cell import ConditionalLayer
 
@@ -33,10 +33,14 @@ def a_source(sentences: int, length: int, width: int) -> Source:
     )
 
 
+def with_powers(source: Source) -> Source:
+    return source._replace(keys_nSA=powers(source.keys_nSA))
+
+
 @torch.no_grad()
 def test_attention_is_that_of_the_paper() -> None:
     source, query, vector = a_source(2, 5, 4), torch.randn(2, 4).double(), torch.randn(4).double()
-    weights, contexts = attend(source, 2 * query, vector)
+    weights, contexts = attend(with_powers(source), powers(2 * query), vector)
     for row in range(2):
         length = 5 - int(source.padding_nS[row].sum())
         annotations, keys = (part[row, :length].detach().numpy() for part in source[:2])
@@ -47,10 +51,26 @@ def test_attention_is_that_of_the_paper() -> None:
 
 
 @torch.no_grad()
+def test_large_queries_and_keys_are_as_exact_as_small_ones() -> None:
+    """They cancel, or leave the tanh at its ends; beyond 40 they are finite."""
+    keys, query, vector = torch.randn(2, 5, 100), torch.randn(2, 100), torch.randn(100)
+    shift = torch.linspace(-35, 35, 100)
+    for keys_nSA, query_BA in ((keys + shift, query - shift), (keys + shift, query + shift), (keys - 35, query)):
+        expected = torch.softmax(torch.tanh(keys_nSA.double() + query_BA.double().unsqueeze(1)) @ vector.double(), 1)
+        source = with_powers(Source(keys, 2 * keys_nSA, torch.zeros(2, 5, dtype=torch.bool)))
+        weights, _ = attend(source, powers(2 * query_BA), vector)
+        torch.testing.assert_close(weights.double(), expected, rtol=1e-4, atol=1e-6)
+    source = with_powers(Source(keys, torch.full_like(keys, 1e4), torch.zeros(2, 5, dtype=torch.bool)))
+    for size in (-1e4, 1e4):
+        assert attend(source, powers(torch.full_like(query, size)), vector)[0].isfinite().all()
+
+
+@torch.no_grad()
 def test_beams_share_their_sentence() -> None:
     source, query, vector = a_source(2, 5, 4), torch.randn(6, 4).double(), torch.randn(4).double()
     copied = Source(*(part.repeat_interleave(3, 0) for part in source))
-    torch.testing.assert_close(attend(source, query, vector), attend(copied, query, vector))
+    query = powers(query)
+    torch.testing.assert_close(attend(with_powers(source), query, vector), attend(with_powers(copied), query, vector))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -63,7 +83,7 @@ def test_half_precision_is_as_exact_as_tanh(dtype: torch.dtype, mean: float) -> 
     exact = torch.softmax(torch.tanh(keys.double() + query.double().unsqueeze(1)) @ vector.double(), 1)
     theirs = torch.softmax((torch.tanh(keys + query.unsqueeze(1)) @ vector).float(), 1)
     source = Source(annotations, keys * 2, torch.zeros(8, 20, dtype=torch.bool))
-    ours, _ = attend(source, query * 2, vector)
+    ours, _ = attend(with_powers(source), powers(query * 2), vector)
     assert ours.dtype == dtype
     assert (ours - exact).abs().max() <= (theirs - exact).abs().max() + torch.finfo(dtype).eps
 
