@@ -1,11 +1,12 @@
 """Archives of models: a download is unpacked into fairseq's cache and nowhere else; the user's own are refused."""
 
 import io
-import logging
+import re
 import tarfile
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq import file_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq)
@@ -69,8 +70,11 @@ def test_an_archive_of_the_user_is_refused_and_stays(tmp_path: Path, monkeypatch
         file_utils.load_archive_file("https://example.com/model.tar.gz")
 
 
-def test_a_folder_is_itself_and_a_wrong_name_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_is_itself_and_anything_else_is_refused(tmp_path: Path) -> None:
     assert file_utils.load_archive_file(str(tmp_path)) == str(tmp_path)
-    with caplog.at_level(logging.INFO):
-        assert file_utils.load_archive_file(str(tmp_path / "missing")) is None
-    assert "couldn't find any file" in caplog.text
+    with pytest.raises(ValueError, match="missing: needs a folder, or an archive's address; got neither"):
+        file_utils.load_archive_file(str(tmp_path / "missing"))
+    torch.save({}, tmp_path / "last.pt")
+    use = rf"Use {re.escape(str(tmp_path))}, and checkpoint_file='last\.pt'"
+    with pytest.raises(ValueError, match=rf"last\.pt: needs the folder of a model; got a file\. {use}"):
+        file_utils.load_archive_file(str(tmp_path / "last.pt"))

@@ -1,6 +1,8 @@
 """`fairseq-tiedemb`, in process; tests/test_install.py runs the installed command."""
 
+import argparse
 import importlib
+import io
 import os
 import shlex
 import subprocess
@@ -165,6 +167,13 @@ def test_help_is_shown_in_every_encoding(encoding, shown):
     command = [sys.executable, "-m", "fairseq_tiedemb.cli", "neighbours", "--help"]
     found = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True)
     assert shown in found.stdout.decode(encoding)
+
+
+def test_what_programs_read_is_utf8_in_every_encoding(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert cli.run(argparse.Namespace(exact=True, run=lambda _: print("\xfc\udcff") or 0)) == 0
+    assert written.getvalue() == b"\xc3\xbc\xff\n"
 
 
 def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):

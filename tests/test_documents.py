@@ -137,7 +137,7 @@ def test_readmes_installation_is_of_a_clone(tmp_path: Path) -> None:
     pip.parent.mkdir()
     pip.write_text('#!/bin/sh\necho "$PWD" "$@" && test -f setup.py\n')
     pip.chmod(0o755)
-    assert shell(install, tmp_path, pip.parent).stdout == f"{tmp_path}/fairseq_tiedemb install .\n"
+    assert shell(install, tmp_path, pip.parent).stdout == f"{tmp_path}/tied install .\n"
 
 
 def test_readmes_other_commands_exist(tmp_path: Path) -> None:

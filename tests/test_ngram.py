@@ -178,6 +178,7 @@ REFUSED = [
     (["--read-arpa", "good", "--order", "0"], "--order: needs TRAIN, to estimate a model from; got none"),
     (["good", "--held-out", "unknown", "--interpolate", "/dev/null"], "needs a file, read twice; got /dev/null, which"),
     (["good", "--arpa", "."], "--arpa: needs the name of a file; got ., which is none"),
+    (["good", "--arpa", "/dev/stdout"], "--arpa: needs the name of a file; got /dev/stdout, which is none"),
 ]
 
 

@@ -115,7 +115,9 @@ class LongRow:
         return 9
 
 
-def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+def test_what_fairseq_refuses_by_name_is_no_fault(
+    train: InProcess, generate: InProcess, parallel_data: Path, lm_data: Path, tmp_path: Path
+) -> None:
     error = error_of(lambda: generate(parallel_data, "--path", "x.pt", "--sampling"))
     assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
     search = DiverseBeamSearch(Dictionary(), 2, 0.5)
@@ -131,6 +133,10 @@ def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_
     error = error_of(lambda: FairseqTask(None).filter_indices_by_size([0], LongRow(), 5))
     assert str(refusals.refusal(error)).startswith("Size of sample #0 is invalid (=9) since max_positions=5, skip")
     assert refusals.refusal(error_of(lambda: SequenceGenerator([], Dictionary()))) is None
+    error = error_of(lambda: generate(lm_data, "--path", tmp_path / "model.pt"))
+    assert str(refusals.refusal(error)).startswith("Could not infer language pair")
+    error = error_of(lambda: train(parallel_data, "--arch", "tied_transformer_iwslt_de_en", "--max-tokens", 99))
+    assert refusals.refusal(error) == "optimizer is required!"
 
 
 @pytest.mark.parametrize("name", ["own.py", "train.py", "fairseq-own", "fairseq-tiedemb", "", "-c"])

@@ -17,7 +17,7 @@ from fairseq.trainer import Trainer
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
-from .conftest import USER_DIR, InProcess
+from .conftest import USER_DIR, Cli, InProcess
 from .runs import assert_same, saved
 from .test_compat_commands import logged
 
@@ -83,12 +83,19 @@ def test_resumed_in_a_later_epoch(name: str, train: InProcess, request: pytest.F
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
-def test_a_task_that_loads_its_data_once_is_resumed(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+def test_a_task_that_loads_its_data_once_is_resumed(
+    train: InProcess, cli: Cli, parallel_data: Path, tmp_path: Path
+) -> None:
     languages = ("--langs", "src,tgt", "--lang-pairs", "src-tgt", "--source-lang", "src", "--target-lang", "tgt")
     command = (parallel_data, "--task", "translation_multi_simple_epoch", *languages, *NMT, "--save-dir", tmp_path)
     for updates in (9, 20, 31):
         train(*command, "--max-update", updates)
         assert saved(tmp_path)["place"]["updates"] == updates
+    (tmp_path / "dict.txt").write_bytes((parallel_data / "dict.tgt.txt").read_bytes())  # without marks of languages
+    cli("vectors", tmp_path / "checkpoint_last.pt", "--role", "in", "--output", tmp_path / "vectors.txt")
+    words, vectors = ((tmp_path / name).read_text().splitlines() for name in ("dict.txt", "vectors.txt"))
+    assert [line.split()[0] for line in vectors[3:]] == [line.split()[0] for line in words]
+    cli("untie", tmp_path / "checkpoint_last.pt", tmp_path / "untied.pt", "--data", parallel_data)
 
 
 def test_a_finished_training_is_left_as_it_is(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:

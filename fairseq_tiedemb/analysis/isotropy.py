@@ -1,6 +1,7 @@
 """How evenly the rows of embedding tables point in all directions, and the singular values of the tables."""
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import torch
@@ -41,7 +42,7 @@ def isotropy(tables: Sequence[Norms]) -> str:
         rows = one.words_VD.double()
         _, directions = torch.linalg.eigh(rows.t() @ rows)
         values = torch.linalg.svdvals(rows).tolist()  # the roots of eigenvalues are noise below 1e-8 of the largest
-        chosen = [values[0], values[1] if len(values) > 1 else math.nan, values[len(values) // 2], values[-1]]
+        chosen = [values[0], values[1] if len(values) > 1 else math.nan, statistics.median(values), values[-1]]
         measures = [mean_cosine(rows), partition_ratio(rows, directions), *chosen]
         columns.append([one.label, *(f"{number:.4g}" for number in measures)])
     return "\n".join(aligned(list(zip(*columns, strict=True))))

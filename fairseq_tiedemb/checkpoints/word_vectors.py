@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-HEADER = re.compile(r"\d{1,12}[ \t]\d{1,9}\s*")
+HEADER = re.compile(r"[ \t]*\d{1,12}[ \t]+\d{1,9}\s*")
 SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
 
 
@@ -55,7 +55,8 @@ def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
     line = line.strip(SPACE)
     word, rest = [*re.split("[ \t]", line, maxsplit=1), ""][:2]
     row = _numbers(rest)
-    if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
+    is_too_long = len(row) and not len(_numbers(word))  # and no word with spaces, which may begin with a number
+    if width and len(row) != width and not is_too_long and len(fields := line.rsplit(" ", width)) == width + 1:
         word, row = fields[0], _numbers(" ".join(fields[1:]))
     return word, row
 
@@ -63,6 +64,6 @@ def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
 def _numbers(text: str) -> np.ndarray:
     try:
         with np.errstate(over="ignore"):  # what is too large becomes inf, which is refused
-            return np.array(text.split(), np.float32)
+            return np.array(text.replace("_", "?").split(), np.float32)  # Python takes 1_0 for a number
     except ValueError:
         return np.empty(0, np.float32)

@@ -167,6 +167,8 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command of the arguments; its standard output is printable, unless a program reads it."""
     is_exact = arguments.exact and not sys.stdout.isatty()
+    if is_exact and hasattr(sys.stdout, "reconfigure"):  # an ASCII locale would end it within the text
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     with redirect_stdout(sys.stdout if is_exact else PrintableStream(sys.stdout)):
         status = arguments.run(arguments)
         sys.stdout.flush()  # not when Python ends, where nothing can be caught

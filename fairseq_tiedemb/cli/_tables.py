@@ -28,7 +28,7 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | int = "+") -> No
     about = "words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
     about += "or once for each TABLE, in order; not for text. Default: dict.txt beside the checkpoint, or in the data "
     about += "folder of its training; tokenizer.json, vocab.json or vocab.txt in the folder, of which words alone count"
-    parser.add_argument("--dict", action="append", default=[], type=Path, metavar="FILE", help=about)
+    parser.add_argument("--dict", "--dictionary", action="append", default=[], type=Path, metavar="FILE", help=about)
     about = "prefix of words in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; entries without "
     about += "it are left out"
     parser.add_argument("--word-mark", default="", metavar="MARK", help=about)

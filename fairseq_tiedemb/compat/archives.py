@@ -17,11 +17,15 @@ def archives_stay_in_their_folder(original: Any, archive_file: str) -> Any:
     Without it: members are written wherever their names and links lead, and a folder replaces the user's archive
     (file_utils.py:88). Goes when fairseq unpacks with tarfile's filter, and removes nothing.
     """
+    path, got, use = Path(archive_file), "an archive", "tar -xf on it, and the folder"
+    if path.is_file() and not tarfile.is_tarfile(path):
+        got, use = "a file", f"{path.parent}, and checkpoint_file={path.name!r}"
     # Python before 3.11.4 has no filter.
-    if Path(archive_file).is_file() or not (Path(archive_file).is_dir() or hasattr(tarfile, "data_filter")):
-        needs = "the folder of a model"
-        raise ValueError(f"{archive_file}: needs {needs}; got an archive. Use tar -xf on it, and the folder.")
-    return original(archive_file)
+    if path.is_file() or not (path.is_dir() or hasattr(tarfile, "data_filter")):
+        raise ValueError(f"{archive_file}: needs the folder of a model; got {got}. Use {use}.")
+    if (folder := original(archive_file)) is None:
+        raise ValueError(f"{archive_file}: needs a folder, or an archive's address; got neither. Use another.")
+    return folder
 
 
 class Archive(tarfile.TarFile):

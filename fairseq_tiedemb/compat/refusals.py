@@ -20,7 +20,8 @@ FAIRSEQ = Path(fairseq.__file__).resolve().parent
 END = re.compile(r'  File "([^"\n]+)", line .*?\n\w*(?:Error|Exception): (.*)', re.DOTALL)
 # The form that all refusals have, and how fairseq's own begin.
 OURS = re.compile(r".*needs? .*; (?:got|found) .*", re.DOTALL)
-BEGINNINGS = "--[a-z]|Must specify batch size |Size of sample |Dataset not found: |DiverseBeamSearch requires |min_len "
+BEGINNINGS = "--[a-z]|Must specify batch size |Size of sample |Dataset not found: |DiverseBeamSearch requires "
+BEGINNINGS += "|min_len |Could not infer language pair|optimizer is required"
 FAIRSEQS = re.compile(f"(?:{BEGINNINGS}).*", re.DOTALL)
 
 

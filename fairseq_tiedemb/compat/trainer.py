@@ -306,4 +306,6 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
             raise ValueError(ours[0]) from None
         got = " ".join(str(reason).split())[:400]
         use = "the --arch and the options of its training, or another --save-dir for a new one"
+        if self.cfg.checkpoint.finetune_from_model:
+            use = "a checkpoint with the tables of this --arch, by fairseq-tiedemb untie and tie"
         raise ValueError(f"{filename}: needs a checkpoint of the same model; got another ({got}). Use {use}.") from None

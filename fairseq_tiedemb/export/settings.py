@@ -61,7 +61,7 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
 
     of_task = settings["task"]
     folder = str(data or of_task["data"]).split(":")[0]
-    names = ["dict.txt"]
+    names = [] if of_task.get("lang_pairs") else ["dict.txt"]  # a task of several pairs reads its own
     if of_task["_name"] == TASKS[TRANSLATION]:
         languages = (of_task["source_lang"], of_task["target_lang"])
         if None in languages:

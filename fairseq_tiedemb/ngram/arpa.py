@@ -13,6 +13,7 @@ r"""ARPA text, the n-gram format of SRILM, KenLM and others.
 Source: Doug Paul's format, as of SRILM's manual, ngram-format(5).
 """
 
+import codecs
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import islice
@@ -143,7 +144,7 @@ class _Reader:
 
     def _header(self) -> tuple[list[int], bytes]:
         """Returns the numbers of n-grams by order, and the line after them."""
-        while (line := self._next()) != b"\\data\\":
+        while (line := self._next().removeprefix(codecs.BOM_UTF8)) != b"\\data\\":
             if not line:
                 raise self._error("the line \\data\\", line)
         counts: list[int] = []

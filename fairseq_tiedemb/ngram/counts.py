@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import Indices
+from .fields import Indices, index_of
 from .text import BOS, EOS
 
 
@@ -82,13 +82,10 @@ def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> It
     ends, wanted = ends[order], wanted[order]
     histories = tokens[ends].astype(np.int64)
     for known in keys[1:]:
-        if not len(known):
-            return
-        ids = np.searchsorted(known, wanted)
-        is_known = known.take(ids, mode="clip") == wanted
-        seen = np.flatnonzero(is_known)
-        ends, ids = ends + 1, ids[seen]
-        yield Match(ends, histories, np.flatnonzero(~is_known), seen, ids)
+        ids = index_of(known, wanted)
+        seen = np.flatnonzero(ids >= 0)
+        ends, unseen, ids = ends + 1, np.flatnonzero(ids < 0), ids[seen]
+        yield Match(ends, histories, unseen, seen, ids)
         ends = ends[seen]
         going_on = np.flatnonzero(following[ends] != BOS)
         ends, histories = ends[going_on], ids[going_on]

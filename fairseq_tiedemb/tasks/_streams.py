@@ -43,7 +43,8 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
     kind = "cached" if impl == "lazy" else impl
     sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
     if sentences is None:
-        raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
+        needs = f"the files {path}.bin and {path}.idx"
+        raise FileNotFoundError(f"split {split}: needs {needs}; found none. Use another folder.")
     return TokenStream(sentences, dictionary, split)
 
 

@@ -113,5 +113,5 @@ def _marks(
         else:
             scores = (units[b] - units[a] + units[c]) @ units.T
         scores[np.arange(len(a)), [a, b, c]] = -np.inf
-        right[start : start + block] = scores.argmax(1) == d
+        right[start : start + block] = (scores.argmax(1) == d) & (scores.max(1) > -np.inf)  # some word is left
     return right

@@ -54,6 +54,18 @@ def test_a_file_by_hand(separator, end, tmp_path):
     assert after_b["</s>"] == pytest.approx(0.5)
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    path = written(tmp_path, "\ufeff" + BY_HAND.lstrip().removeprefix("Anything may stand before.\n\n"))
+    assert BackoffModel.read_arpa(path, flag="--read-arpa")[1].order == 2
+
+
+def test_weights_count_where_the_next_order_is_empty(tmp_path):
+    grams = BY_HAND[BY_HAND.index("-0.3010299957\ta b") : BY_HAND.index("\n\\end")]
+    path = written(tmp_path, BY_HAND.replace(grams, "").replace("ngram 2=2", "ngram 2=0"))
+    vocabulary, model = BackoffModel.read_arpa(path, flag="--read-arpa")
+    assert distribution(model, vocabulary, ("a",))["b"] == pytest.approx(10**-0.1 * 0.2)
+
+
 def test_start_of_sentence_is_never_predicted_though_kenlm_writes_probability_one(tmp_path):
     path = written(tmp_path, BY_HAND.replace("-99\t<s>", "0\t<s>"))
     assert BackoffModel.read_arpa(path, flag="--read-arpa")[1].probs[0][0] == 0

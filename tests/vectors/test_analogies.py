@@ -87,6 +87,8 @@ def test_the_words_of_the_question_are_no_answers() -> None:
     words = table("a b c d", [[1, 0, 0], [0, 1, 0], [1, 0.1, 0], [0, 0.3, 1]])
     assert answer([words], [Section("s", [("a", "b", "c", "d")])], most_frequent=9)[0].right == [1]
     assert answer([words], [Section("s", [("a", "b", "c", "b")])], most_frequent=9)[0].right == [0]
+    few = table("a b c", [[1, 0], [0, 1], [1, 1]])  # where no other word is left
+    assert answer([few], [Section("s", [("a", "b", "c", "a")])], most_frequent=9)[0].right == [0]
 
 
 def test_only_the_most_frequent_are_asked_for_and_answer() -> None:

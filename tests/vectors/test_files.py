@@ -42,6 +42,7 @@ def test_words_that_the_format_cannot_say_are_left_out() -> None:
     [
         "2 3\na 1 2 3\nb 4 5 6\n",  # word2vec
         "2\t3\na\t1\t2\t3\nb\t4\t5\t6\n",
+        " 2  3\na 1 2 3\nb 4 5 6\n",
         "2 3 \na 1 2 3 \nb 4 5 6 \n\n",  # word2vec.c ends lines with a space
         "a 1 2 3\nb 4 5 6\n",  # GloVe
         "\ufeffa 1 2 3\r\nb 4 5 6\r\n",
@@ -70,6 +71,12 @@ def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
     [
         ("a 1 2 3\nb 4 5\n", "needs a word and 3 finite numbers a line; got 'b 4 5' in line 2 of"),
         ("3 4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3' in line 2"),
+        (
+            "2 2\nking 1 0 2\n",
+            "finite numbers a line, as the header 2 2 says; got 'king 1 0 2' in line 2",
+        ),
+        ("a 1 0\nb 1 2 3\n", "needs a word and 2 finite numbers a line; got 'b 1 2 3' in line 2"),
+        ("a 1 1_0\n", "got 'a 1 1_0' in line 1"),
         ("a 1 2 x\n", "got 'a 1 2 x' in line 1"),
         ("a 1 nan 3\n", "got 'a 1 nan 3' in line 1"),
         ("a 1 1e39 3\n", "got 'a 1 1e39 3' in line 1"),
