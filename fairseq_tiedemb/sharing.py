@@ -49,7 +49,7 @@ class SharingMethod:
         divides_by_norm: found by the functions: whether a factor changes with the norm, so that new tables must start
             with rows of norm about 1.
 
-    n is at least 1e-6, and 1 for the padding row; float32, or float64 where a square overflows float32.
+    n is at least 1e-6, and 1 for the padding row; in float32, or in float64 as `squared_norms.py` says.
 
     Raises:
         ValueError: for a function that takes other arguments, or is not element-wise.

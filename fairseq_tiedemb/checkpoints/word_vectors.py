@@ -15,12 +15,12 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
     Returns the vector of each word, (D,) in float32, in the order of the file. Of a word that comes twice the first
     vector counts. A word may have spaces in it, as some of GloVe's.
 
-    ValueError if a line has another number of numbers than the first or the header's, a number is not finite, there is
-    none, or there are not as many words as the header has; it names the `flag`, and the `kinds` of files to use.
+    ValueError if a line has fewer numbers than the first or the header's, or most have more, one is not finite, there
+    is none, or there are not as many words as the header has; it names the `flag`, and the `kinds` of files to use.
     """
     words: dict[str, np.ndarray] = {}
     width = announced = None
-    read = 0
+    read = too_long = 0
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, start=1):
@@ -38,12 +38,16 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
                         f"{line[:60].rstrip()!r} in line {number} of {path}. Use {kinds}."
                     )
                 words.setdefault(word, row)
+                too_long += len(_numbers(word.partition(" ")[2])) > 0  # or the word is `No. 1`
                 read += 1
     except UnicodeDecodeError as error:
         got = f"{path} ({error})"
         raise ValueError(f"{flag}: needs {kinds}, in UTF-8; got {got}. Use another, or convert it.") from None
     if not words:
         raise ValueError(f"{flag}: needs a word at least; got {path}, which has none. Use another.")
+    if 2 * too_long > read:
+        needs, got = f"a word and {width} numbers a line", f"more in {too_long:,} of {read:,} lines of {path}"
+        raise ValueError(f"{flag}: needs {needs}, as its beginning says; got {got}. Use {kinds}.")
     if announced not in (None, read):
         got = f"{read:,} in {path}"
         raise ValueError(f"{flag}: needs the {announced:,} words of its header; got {got}. Use a whole file.")
@@ -55,8 +59,7 @@ def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
     line = line.strip(SPACE)
     word, rest = [*re.split("[ \t]", line, maxsplit=1), ""][:2]
     row = _numbers(rest)
-    is_too_long = len(row) and not len(_numbers(word))  # and no word with spaces, which may begin with a number
-    if width and len(row) != width and not is_too_long and len(fields := line.rsplit(" ", width)) == width + 1:
+    if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
         word, row = fields[0], _numbers(" ".join(fields[1:]))
     return word, row
 

@@ -17,15 +17,14 @@ def archives_stay_in_their_folder(original: Any, archive_file: str) -> Any:
     Without it: members are written wherever their names and links lead, and a folder replaces the user's archive
     (file_utils.py:88). Goes when fairseq unpacks with tarfile's filter, and removes nothing.
     """
-    path, got, use = Path(archive_file), "an archive", "tar -xf on it, and the folder"
-    if path.is_file() and not tarfile.is_tarfile(path):
-        got, use = "a file", f"{path.parent}, and checkpoint_file={path.name!r}"
+    path, got, use = Path(archive_file), "none", "one that is there"
+    if path.is_file():
+        got, use = "a file", f"{path.parent} and checkpoint_file={path.name!r}, or tar -xf on an archive"
     # Python before 3.11.4 has no filter.
-    if path.is_file() or not (path.is_dir() or hasattr(tarfile, "data_filter")):
+    is_safe = hasattr(tarfile, "data_filter") and str(archive_file).startswith(("http://", "https://", "s3://"))
+    if not (path.is_dir() or is_safe):
         raise ValueError(f"{archive_file}: needs the folder of a model; got {got}. Use {use}.")
-    if (folder := original(archive_file)) is None:
-        raise ValueError(f"{archive_file}: needs a folder, or an archive's address; got neither. Use another.")
-    return folder
+    return original(archive_file)
 
 
 class Archive(tarfile.TarFile):

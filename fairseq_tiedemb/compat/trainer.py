@@ -305,7 +305,5 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
         if ours := [line.strip() for line in str(reason).splitlines() if "; got " in line]:  # among torch's
             raise ValueError(ours[0]) from None
         got = " ".join(str(reason).split())[:400]
-        use = "the --arch and the options of its training, or another --save-dir for a new one"
-        if self.cfg.checkpoint.finetune_from_model:
-            use = "a checkpoint with the tables of this --arch, by fairseq-tiedemb untie and tie"
+        use = "the --arch and options of its training, or another --save-dir; for other tables, fairseq-tiedemb tie"
         raise ValueError(f"{filename}: needs a checkpoint of the same model; got another ({got}). Use {use}.") from None

@@ -10,21 +10,21 @@ tanh(z) = 2 sigmoid(2z) - 1, and the softmax ignores constants, this module comp
 
     softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j) = 1 / (1 + e^-2q e^-2k_j)
 
-from ``powers`` of queries and keys, so that an element of the hidden layer takes a product and a division, which is
-less than half of a sigmoid's time (tests/benchmarks/test_attention_nmt.py measures it). It does so in blocks of
-sentences that fit a core's cache, and in float32 or more precise: the u_j lie near 1/2, where half precision has few
-digits. Gradients are those of 2q and 2k, and autograd does not differentiate the functions.
+from ``powers`` of queries and keys: a product and a division an element take less than half of a sigmoid's time. Blocks
+of sentences fit a core's cache. All is in float32 or more precise, because the u_j lie near 1/2, where half precision
+has few digits. Gradients are those of 2q and 2k; autograd does not differentiate the functions.
 
 The decoder may have several rows per sentence (beams, adjacent in the batch), which share annotations and keys.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..precision import exact
+from ..precision import exact, exact_dtype
 from ..products import of_vectors
 
 # Elements of the hidden layer computed at a time on a CPU: 1 MiB in float32, which fits a core's cache.
@@ -40,8 +40,9 @@ class Source(NamedTuple):
 
 
 def powers(exponents: Tensor) -> Tensor:
-    """e^-x, in float32 at least; x beyond 80, where float32 is about to end, counts as 80."""
-    return exact(exponents).clamp(-80, 80).neg_().exp_()
+    """e^-x, in float32 at least; x counts as within the range where that has a value, +-80 in float32."""
+    most = 0.9 * math.log(torch.finfo(exact_dtype(exponents)).max)
+    return exact(exponents).clamp(-most, most).neg_().exp_()
 
 
 def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Tensor]]:

@@ -13,7 +13,7 @@ Arguments, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
     now, new     the previous and the next state: h, or [h, c] (B, K), and its h for products (B, H)
     weight_GH    recurrent weights W_hh, maybe packed; bias the recurrent bias b_hh, or None for zero
     weight_HG    the same for ``step_backward``, of ``for_gradients``
-    saved        (B, ``kept`` * H), written by ``step``, read by ``derivatives``
+    saved        (B, ``kept`` * H), written by ``step``, read by the other two
     grads        (B, ``kept`` * H): derivatives of the next state, which ``step_backward`` multiplies by its gradient
 
 Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights. Only ``of_recurrent`` and

@@ -105,8 +105,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         size, dtype, exact = hidden1_GH.size(1), hidden1_GH.dtype, exact_dtype(hidden1_GH)
         gates_TBG = gates_TBG.to(exact)
-        keys = keys_nSA if context_GC is None else powers(keys_nSA)
-        source = Source(annotations_nSC.to(dtype), keys, padding_nS)
+        source = Source(annotations_nSC.to(dtype), keys_nSA if context_GC is None else powers(keys_nSA), padding_nS)
         steps, bsz, _ = gates_TBG.shape
         states = gates_TBG.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK

@@ -79,7 +79,7 @@ class FusedAdam(torch.optim.Optimizer):
         return state["step"]
 
     def _update(self, group: dict[str, Any], count: int, parameters: list[Tensor], weights: list[Tensor]) -> None:
-        """Applies step number ``count`` to ``weights``: the parameters, or contiguous float32 copies of them."""
+        """Applies step number ``count`` to ``weights``: the parameters, or contiguous copies in float32 at least."""
 
         def like_weights(tensors: Iterable[Any]) -> list[Tensor]:
             # The CPU kernel assumes contiguous tensors, and silently gives wrong numbers for others.

@@ -98,15 +98,13 @@ class ClassBased(CountedHead):
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
         self.require_counts()
-        of_words = self.table.scores(features)
-        of_words = exact(of_words)
+        of_words = exact(self.table.scores(features))
         of_classes = self.log_prob_of_classes(self.table.mapped(features))
-        log_prob = torch.full_like(of_words, -torch.inf)
         parts = [
             of_class.unsqueeze(-1) + of_words[..., words].log_softmax(-1)
             for words, of_class in zip(self.words, of_classes.unbind(-1), strict=True)
         ]
-        return log_prob.index_copy(-1, torch.cat(self.words), torch.cat(parts, -1))
+        return torch.full_like(of_words, -torch.inf).index_copy(-1, torch.cat(self.words), torch.cat(parts, -1))
 
     def log_prob_of_classes(self, mapped: Tensor) -> Tensor:
         """log p(c|h) of mapped features f(h), in float32 or more precise: (*, D) -> (*, C)."""

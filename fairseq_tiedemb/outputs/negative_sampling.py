@@ -34,9 +34,9 @@ class NegativeSampling(CountedHead):
     then grows until its loss exceeds that of a zero table. Noise shared by a whole batch would be cheaper, but the
     batch's steps would add up on a few noise words.
 
-    The loss is no estimate of -log p(t): at its minimum s_w = log p(w | h) - log(k q(w)), which for unigram q is the
-    pointwise mutual information less log k. So there is no perplexity, and ``OutputLoss.nll_loss`` is None. Training
-    draws noise from torch's global generator; evaluation seeds a generator from the batch, so a batch has one loss.
+    The loss is no estimate of -log p(t): at its minimum s_w = log(p / (1 - p)) - log(k q(w)), p = p(w | h); for small p
+    and unigram q nearly the pointwise mutual information less log k. So there is no perplexity: ``nll_loss`` is None.
+    Training draws noise from torch's global generator; evaluation seeds one from the batch, so a batch has one loss.
 
     Args:
         table: output embedding, owned by another module.

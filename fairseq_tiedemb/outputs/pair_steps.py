@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Steps per batch. Step s learns the centres s, s + STEPS, ..., whose windows of up to STEPS / 2 words do not overlap;
-# with noise of each pair's own, a tenth of the pairs.
+# Steps per batch. Step s learns the centres s, s + STEPS, ..., whose windows of fewer than STEPS / 2 words to a side do
+# not overlap; with noise of each pair's own, a tenth of the pairs.
 STEPS = 10
 # For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 8

@@ -144,14 +144,13 @@ class Tree(Head):
         self.require_counts()
         flat = features.reshape(-1, features.size(-1))
         u_NJ = exact(F.linear(flat, self.nodes, self.node_bias))
-        parents, turns = self.parents.clamp(min=0), self.turns
         parts = []
         # `place` is a node's position within its depth, where the next depth looks up its parents.
-        place = torch.zeros_like(parents)
+        place = torch.zeros_like(self.parents)
         above = u_NJ.new_zeros(len(flat), 1)
         for level in self.by_depth.split(self.depths):
-            up = parents[level]
-            above = above[:, place[up]] + F.logsigmoid(u_NJ[:, up] * turns[level])
+            up = self.parents[level]
+            above = above[:, place[up]] + F.logsigmoid(u_NJ[:, up] * self.turns[level])
             place[level] = torch.arange(len(level), device=level.device)
             parts.append(above)
         log_prob = u_NJ.new_full((len(flat), 2 * self.size - 1), -torch.inf)

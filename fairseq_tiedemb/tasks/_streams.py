@@ -43,8 +43,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
     kind = "cached" if impl == "lazy" else impl
     sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
     if sentences is None:
-        needs = f"the files {path}.bin and {path}.idx"
-        raise FileNotFoundError(f"split {split}: needs {needs}; found none. Use another folder.")
+        raise FileNotFoundError(f"split {split}: needs the files {path}.bin, .idx; found none. Use another folder.")
     return TokenStream(sentences, dictionary, split)
 
 

@@ -48,7 +48,7 @@ def read_pairs(path: Path) -> PairSet:
             scores.append(math.nan)
         if not math.isfinite(scores[-1]):
             needs, got = "two words and a number per line", f"{line.rstrip()[:60]!r} in line {number} of {path}"
-            use = "word, word and score, with white space between and no header (SimLex-999: tail -n +2 | cut -f1,2,4)"
+            use = "word, word, score and no header; of SimLex-999, tail -n +2 | cut -f1,2,4"
             raise ValueError(f"--sets: needs {needs}; got {got}. Use {use}.")
         pairs.append((first, second))
     if not pairs:

@@ -1,6 +1,7 @@
 """Resolves ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR`` to tables of word vectors."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,8 @@ class Source:
             side = "source" if name == "source" else side_of(name)
             dictionary = self.dictionary or self._dictionary_of(state, side)
             rows = read_rows(dictionary)
-            marks = len(rows_VD) - 1 - max(rows, default=-1)  # a task of several pairs adds marks of its languages
-            if marks and not (marks > 0 and section_of(state, "task").get("lang_pairs")):
+            pairs = str(section_of(state, "task").get("lang_pairs") or "")  # whose task adds a mark of each language
+            if not 0 <= len(rows_VD) - 1 - max(rows, default=-1) <= len(set(re.findall(r"\w+", pairs))):
                 raise self._misfit(dictionary, max(rows, default=-1) + 1, rows_VD)
             if is_another([rows[row] for row in sorted(rows)], trained_with.get(side)):
                 needs = f"the {len(rows):,} words that {self.path} was trained with, in their order"

@@ -73,7 +73,7 @@ def test_a_model_that_carries_no_state_is_refused(arch: str, lm_data: Path) -> N
 
 
 def test_a_split_that_is_not_there_is_named(lm_data: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=rf"split other: needs .* {lm_data}/other.bin .*; found none. Use"):
+    with pytest.raises(FileNotFoundError, match=rf"split other: needs .* {lm_data}/other.bin, .*; found none. Use"):
         set_up(lm_data).load_dataset("other")
 
 
