@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
 
 def powers(exponents: Tensor) -> Tensor:
-    """e^-x, in float32 at least; x counts as within the range where that has a value, +-80 in float32."""
+    """e^-x, in float32 at least; x beyond +-80 in float32, and +-639 in float64, counts as that."""
     most = 0.9 * math.log(torch.finfo(exact_dtype(exponents)).max)
     return exact(exponents).clamp(-most, most).neg_().exp_()
 

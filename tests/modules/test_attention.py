@@ -60,6 +60,10 @@ def test_large_queries_and_keys_are_as_exact_as_small_ones() -> None:
         source = with_powers(Source(keys, 2 * keys_nSA, torch.zeros(2, 5, dtype=torch.bool)))
         weights, _ = attend(source, powers(2 * query_BA), vector)
         torch.testing.assert_close(weights.double(), expected, rtol=1e-4, atol=1e-6)
+    exact = Source(keys.double(), 2 * (keys.double() + 300), torch.zeros(2, 5, dtype=torch.bool))
+    weights, _ = attend(with_powers(exact), powers(2 * (query.double() - 300)), vector.double())
+    expected = torch.softmax(torch.tanh(keys.double() + query.double().unsqueeze(1)) @ vector.double(), 1)
+    torch.testing.assert_close(weights, expected)
     source = with_powers(Source(keys, torch.full_like(keys, 1e4), torch.zeros(2, 5, dtype=torch.bool)))
     for size in (-1e4, 1e4):
         assert attend(source, powers(torch.full_like(query, size)), vector)[0].isfinite().all()
