@@ -38,7 +38,7 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
                         f"{line[:60].rstrip()!r} in line {number} of {path}. Use {kinds}."
                     )
                 words.setdefault(word, row)
-                too_long += len(_numbers(word.partition(" ")[2])) > 0  # or the word is `No. 1`
+                too_long += " " in word and len(_numbers(word.partition(" ")[2])) > 0  # or the word is `No. 1`
                 read += 1
     except UnicodeDecodeError as error:
         got = f"{path} ({error})"
@@ -47,7 +47,7 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
         raise ValueError(f"{flag}: needs a word at least; got {path}, which has none. Use another.")
     if 2 * too_long > read:
         needs, got = f"a word and {width} numbers a line", f"more in {too_long:,} of {read:,} lines of {path}"
-        raise ValueError(f"{flag}: needs {needs}, as its beginning says; got {got}. Use {kinds}.")
+        raise ValueError(f"{flag}: needs {needs}, as its first line says; got {got}. Use {kinds}.")
     if announced not in (None, read):
         got = f"{read:,} in {path}"
         raise ValueError(f"{flag}: needs the {announced:,} words of its header; got {got}. Use a whole file.")

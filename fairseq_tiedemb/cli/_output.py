@@ -19,7 +19,7 @@ def note(text: str) -> None:
 
 def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
     """Checks before any work that a file can be written, and is not one of the command's `inputs`."""
-    is_stream = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/"))  # of a redirected file
+    is_stream = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/"))  # which may be a file
     if is_stream or (os.path.exists(path) and not os.path.isfile(path)):
         raise ValueError(f"{flag}: needs the name of a file; got {path}, which is none. Use another name.")
     if os.path.realpath(path) in map(os.path.realpath, inputs):

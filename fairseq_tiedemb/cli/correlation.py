@@ -1,7 +1,7 @@
 """Spearman's rho between the cosines of word pairs in two tables.
 
 rho is 1 if two tables rank all word pairs by similarity in the same order; their widths may differ. All tables are
-compared on the words that every table has, matched by name; <s> and <pad> of a checkpoint are none. Time grows with the
+compared on the words that every table has, matched by name, without <s> and <pad> of checkpoints. Time grows with the
 square of the number of words; memory does not. Source: Press & Wolf 2016, table 4.
 """
 

@@ -102,7 +102,7 @@ def test_every_source_has_the_same_vectors(stock: Callable[..., Path], lm_data: 
     for table, *options in (
         (f"{checkpoint}:in",),
         (checkpoint, "--role", "in"),
-        (hugging, "--tensor", "wte", "--dict", tmp_path / "vocab.json"),
+        (hugging, "--tensor", "wte", "--dictionary", tmp_path / "vocab.json"),
         (f"{hugging}:wte", "--dict", tmp_path / "vocab.json"),
         (path,),  # as written before
     ):
