@@ -55,7 +55,7 @@ class SharedEmbedding(Keeping, Head):
     Raises:
         ValueError: if no sharing method has this name, or a size, row or weight does not fit.
 
-    Source: Press & Wolf 2016, section 3; Liu et al. 2020, section 3.
+    Source: Press & Wolf 2016, section 3; Liu et al. 2020, section 2.2.
     """
 
     flag = "--output-layer softmax"

@@ -26,8 +26,7 @@ class Head(nn.Module):
         loss_is_its_own: whether a criterion that trains on ``scores``, as fairseq's do, would train another objective.
         has_raw_scores: whether ``raw_scores(features_ND, target_N)`` returns the logits (N,) of the targets alone,
             as approximate log-probabilities.
-        not_to_be_trained: error that training raises, say after a checkpoint with other classes; None for a head that
-            may be trained.
+        not_to_be_trained: error that training raises, say after a checkpoint with other classes; or None.
         scores_every_token: whether a token that the training text lacks, such as ``<s>``, has a probability.
         refuses: fields of ``LossOptions`` that the loss does not support.
         sparse_gradients: whether looked-up rows get sparse gradients.

@@ -67,8 +67,7 @@ def output_loss(
         features_ND: features h, one row per token to predict.
         table_VD: table W.
         target_N: target tokens in [0, V).
-        scale: (V,), or None for 1. A scale of 0 counts as 1e-30, in fp16 as 1e-4 of the largest, so that it gets a
-            gradient.
+        scale: (V,), or None for 1. To have a gradient, 0 counts as 1e-30, in fp16 as 1e-4 of the largest.
         offset, bias: (V,), or None for 0.
         soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
         similar_ND: features of the soft targets, for ``augmented_loss``.
@@ -82,7 +81,7 @@ def output_loss(
         RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss, which keeps logits close to log-probabilities: Devlin et al. 2014 (self-normalised networks);
-    Chowdhery et al. 2022 (PaLM), section 5. Augmented loss: Inan et al. 2017, section 4.
+    Chowdhery et al. 2022 (PaLM), section 5. Augmented loss: Inan et al. 2017, section 3.
     """
     if log_prior_NK is not None:
         if log_prior_NK.dim() != 2 or len(log_prior_NK) != len(target_N):

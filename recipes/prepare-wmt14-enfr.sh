@@ -12,7 +12,8 @@
 #            types, or of 94,000 together (the paper's table 1)
 # Check      fairseq-preprocess prints pairs and types; measure-table1.sh, those that the languages share
 #
-# The archives are tokenised and cased, and are left so. newstest2013 is the last 3,000 lines of their development set.
+# The archives are tokenised and cased, and are left so, but for pairs of more than 80 words or of a ratio above 9.
+# newstest2013 is the last 3,000 lines of their development set.
 #
 # FROM    see above. Other mirrors: http://www-lium.univ-lemans.fr/~schwenk/nnmt-shared-task/data. No SHA-256 of the
 #         archives is published: the recipe prints those of the archives, and refuses a damaged archive

@@ -13,7 +13,8 @@
 #            83,000 and 91,000 types, or of 94,000 together (the paper's table 1)
 # Check      fairseq-preprocess prints pairs and types; measure-table1.sh, those that the languages share
 #
-# Moses' tokenisation (sacremoses), cased, without the truecasing of Sennrich et al. (2016), on whom the paper builds.
+# Moses' tokenisation (sacremoses), cased, without the truecasing, normalised punctuation and split hyphens of Sennrich
+# et al. (2016), on whom the paper builds. Pairs of more than 80 words, or of a ratio above 9, are left out, as there.
 #
 # FROM    see above. No SHA-256 of the archives is published: the recipe prints those of the archives, and refuses a
 #         damaged archive

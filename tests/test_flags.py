@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from fairseq.modules import AdaptiveSoftmax
+from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq)
@@ -47,6 +48,14 @@ def test_so_do_those_of_a_language_model() -> None:
 def test_a_beam_without_hypotheses_is_refused(words: Dictionary) -> None:
     with pytest.raises(ValueError, match="--beam: needs 1 or more; got 0. Use 1 for greedy search."):
         SequenceGenerator([], words, beam_size=0)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_ngram_is_not_repeated(size: int) -> None:
+    """`--no-repeat-ngram-size`: after 5 6 7 5 6, the word 7 would repeat two words, and three."""
+    tokens = torch.tensor([[2, 5, 6, 7, 5, 6, 1, 1], [2, 5, 6, 5, 7, 7, 1, 1]])  # and padding, as fairseq's search has
+    blocked = NGramRepeatBlock(size)(tokens, torch.zeros(2, 9), 1, 2, step=5).isinf()
+    assert [row.nonzero().flatten().tolist() for row in blocked] == [[7], [7] if size == 2 else []]
 
 
 @pytest.mark.parametrize("flags", ["--bf16 --fp16", "--bf16 --memory-efficient-fp16", "--tpu --fp16"])

@@ -1,6 +1,6 @@
 """Row norms of trained embedding tables: statistics, histogram, and dependence on word frequency.
 
-Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
+Source: Liu et al. 2020, section 3.2.2 and figure 2: rows of one shared table have very different norms.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,7 @@ model. plain and l2-input stay tied; what else is folded becomes untied. Refused
 which need an output bias, and fixnorm and --logit-soft-cap, whose logits are no matrix times the features.
 
 --to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method but fixnorm, to a folder for
-ctranslate2.Translator or, for a language model, ctranslate2.Generator. Input and output are subwords of the training's
-segmentation.
+ctranslate2.Translator or, for a language model, ctranslate2.Generator. Its input and output are subwords.
 
 --to huggingface writes a folder for transformers: a post-norm translation Transformer as FSMT, a pre-norm language
 model as XGLM. With --bpe-codes, FSMT's tokenizer reads raw text; other tokenizers read segmented text.

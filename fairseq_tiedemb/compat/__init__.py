@@ -11,7 +11,7 @@ entry whose cause is absent changes nothing. The files:
     text         UTF-8                     noise       warnings
     resume       batches to come           archives    unpacking of models
     refusals     without a traceback       user_dir    one copy of this package
-    flags        that cannot be followed
+    flags        that are not followed
 
 .. include:: README.md
 """

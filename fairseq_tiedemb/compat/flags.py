@@ -1,4 +1,4 @@
-"""Flags that fairseq's commands take, and then cannot follow."""
+"""Flags that fairseq's commands take, and then do not or cannot follow."""
 
 import argparse
 from importlib.util import find_spec
@@ -7,6 +7,7 @@ from typing import Any
 from fairseq import checkpoint_utils, options
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
+from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
@@ -62,6 +63,17 @@ def searches_have_what_they_need(original: Any, self: Any, models: Any, sample: 
         needs, got = "sentences with constraints, each after a tab", "data of fairseq-preprocess, which has none"
         raise ValueError(f"--constraints: needs {needs}; got {got}. Use fairseq-interactive.")
     return original(self, models, sample, **kwargs)
+
+
+@mend(NGramRepeatBlock, "forward")
+def repeated_ngrams(original: Any, self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: int, step: int) -> Any:
+    """Follow `--no-repeat-ngram-size` on a CPU.
+
+    Without it: the n-gram to be compared is one of the padding behind the words so far (ngram_repeat_block.py:105), and
+    nothing is forbidden. Goes when fairseq passes the words alone.
+    """
+    words = tokens if self.use_extension else tokens[:, : step + 1]
+    return original(self, words, lprobs, bsz, beam_size, step)
 
 
 @mend(checkpoint_utils, "load_checkpoint")

@@ -22,8 +22,7 @@ def resumed_batches(
     Without it: fairseq makes batches once, seeded with the epoch in which the process started
     (tasks/fairseq_task.py:290). A training resumed in a later epoch therefore reads other batches; in mid-epoch, it
     skips sentences and repeats as many. Batches that every epoch makes anew (`--update-epoch-batch-itr`, data in
-    several folders, datasets that change with the epoch) are not changed. Goes when the seed is the same in every
-    process.
+    several folders, datasets that change with the epoch) are not changed. Goes when all processes have one seed.
     """
     task, subset = self.task, self.cfg.dataset.train_subset
     kwargs["load_dataset"] = load_dataset

@@ -114,8 +114,7 @@ def lines_of_a_log_once(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Write every progress line to `--log-file` once.
 
     Without it: every epoch opens the file again (logging/progress_bar.py:46), so that lines of the tenth epoch are
-    written ten times, and a long training runs out of file handles. Goes when fairseq closes the file, or opens it
-    once.
+    written ten times, and a long training runs out of file handles. Goes when fairseq closes the file.
     """
     path = os.path.abspath(kwargs.get("log_file") or "")
     for handler in list(progress_bar.logger.handlers):

@@ -27,8 +27,7 @@ def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Let `--bf16` and `--memory-efficient-bf16` use bfloat16 on this machine's CPU or GPU.
 
     Without it: the command line takes --bf16 for a TPU and ends in AttributeError on `xla_device` (options.py:200), or
-    beside --fp16 in a message about --tpu. With torch_xla installed, nothing changes. Goes when options.py sets `tpu`
-    by `--tpu` alone.
+    beside --fp16 in a message about --tpu. With torch_xla installed, nothing changes. Goes when --tpu alone sets `tpu`.
     """
     try:
         parsed = original(*args, **kwargs)
@@ -132,8 +131,7 @@ def decay_follows_max_update(original: Any, parser: argparse.ArgumentParser) -> 
 def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) -> None:
     """Name the flag that --lr-scheduler polynomial_decay lacks; presets such as word2vec's use this schedule.
 
-    Without it: AssertionError without a message (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when fairseq
-    names the flag.
+    Without it: AssertionError without a message (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes with one.
     """
     if cfg.total_num_update <= 0:
         needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"
@@ -161,8 +159,7 @@ def adaptive_loss_counts_every_word(
     """Train and count the second word of every band of the adaptive softmax.
 
     Without it: `adaptive_loss` numbers a tail band's words from 0 and ignores number 1 as padding
-    (criterions/adaptive_loss.py:72). That word is never trained, and perplexities are too low. Goes when only the head
-    ignores padding.
+    (criterions/adaptive_loss.py:72): never trained, and perplexities are too low. Goes when only the head ignores it.
     """
     softmax = getattr(model.decoder, "adaptive_softmax", None)
     if softmax is None:
@@ -284,8 +281,7 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
     """Show why a checkpoint cannot be loaded: a model's own error, or what does not fit.
 
     Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
-    another size (trainer.py:597), below a traceback; likewise for another optimizer or criterion. Goes when fairseq
-    shows the reason.
+    another size (trainer.py:597); likewise for another optimizer or criterion. Goes when fairseq shows the reason.
     """
     try:
         return original(self, filename, *args, **kwargs)

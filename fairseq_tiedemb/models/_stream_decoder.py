@@ -140,10 +140,13 @@ class StreamDecoder(FairseqIncrementalDecoder):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
         """Raises ValueError if a checkpoint and the dictionary differ in the number of tokens."""
-        words = sum(len(table) for key, table in state_dict.items() if is_input_table(key, name))
-        if words and words != len(self.dictionary):
+        # Of either's input table: with --output-dictionary-size the dictionary is that of the output alone.
+        words, got = (
+            sum(len(table) for key, table in tables.items() if is_input_table(key, name))
+            for tables in (state_dict, self.state_dict(prefix=f"{name}."))
+        )
+        if words and words != got:
             needs = f"the {words} words (with fairseq's own) that the model was trained with"
-            got = len(self.dictionary)
             raise ValueError(f"dict.txt: needs {needs}; got {got}. Use the data folder of the training.")
         return state_dict
 

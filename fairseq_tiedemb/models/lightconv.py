@@ -59,7 +59,7 @@ class TiedLightConvModel(ConvolutionalModel, LightConvModel):
 
     Otherwise like ``tied_transformer``. The presets' encoders have 7 blocks.
 
-    Source: Wu et al. 2019; Liu et al. 2020, section 4.
+    Source: Wu et al. 2019; Liu et al. 2020, section 3.1.2.
     """
 
     name = "tied_lightconv"

@@ -17,7 +17,7 @@ class TiedTransformerModel(FairseqsModel, TransformerModel):
     ``--sharing-method plain`` computes what ``transformer`` does, in float32 exactly. Every method keeps the
     factor sqrt(D) of input vectors. Presets are fairseq's with the prefix ``tied_``.
 
-    Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
+    Source: Vaswani et al. 2017; Liu et al. 2020, section 3.1.2.
     """
 
     name = "tied_transformer"

@@ -29,8 +29,7 @@ class ConditionalLayer(Keeping):
         annotation_size: C, width of the source annotations and of attention's hidden layer.
         cell: one of ``cells.CELLS``.
 
-    Source: Firat & Cho 2016; nyu-dl/dl4mt-tutorial session2/nmt.py, ``gru_cond_layer``; the model of Press & Wolf 2016,
-    table 8.
+    Source: Firat & Cho 2016; nyu-dl/dl4mt-tutorial session2/nmt.py, ``gru_cond_layer``; Press & Wolf 2016, table 8.
     """
 
     def __init__(self, input_size: int, hidden_size: int, annotation_size: int, cell: Cell):

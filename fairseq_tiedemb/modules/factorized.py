@@ -34,8 +34,7 @@ class FactorizedInput(nn.Module):
 def gaussian_linear(inputs: int, outputs: int, *, std: float | None = None, bias: bool = False) -> nn.Linear:
     """A linear layer with Gaussian weights and a bias of 0.
 
-    By default features keep the standard deviation of their elements. With ``std`` D^-0.5, rows of norm 1 keep their
-    norm.
+    By default features keep the standard deviation of their elements; with ``std`` D^-0.5, rows keep a norm of 1.
     """
     projection = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(projection.weight, std=inputs**-0.5 if std is None else std)

@@ -19,8 +19,7 @@ class RecurrentHighwayNetwork(nn.Module):
         s_l = s_{l-1} + (h_l - s_{l-1}) t_l;    s_0 is the previous step's s_depth, and the output is s_depth
 
     The carry gate is coupled: 1 - t. In training, dropout masks p and q are drawn once per forward pass and row. They
-    hold for all steps, all depths, and both h and t. Weights start uniform in +-1 / sqrt(hidden_size), the biases of h
-    at zero.
+    hold for all steps, all depths, and both h and t. Weights start uniform in +-1 / sqrt(hidden_size), b_h at zero.
 
     Args:
         input_size: width of the inputs.
@@ -67,7 +66,7 @@ class RecurrentHighwayNetwork(nn.Module):
             mask_h = variational_mask(self.dropout_h, bsz, self.hidden_size, like=self.weight_recurrent)
         bias = torch.cat((self.bias_candidate, self.bias_transform), 1)
         outputs = highway(inputs_TBI, state_LBK[0], self.weight_input, self.weight_recurrent, bias, mask_i, mask_h)
-        return outputs, outputs[-1:]
+        return outputs, outputs[-1:].clone()  # fairseq's --temperature divides outputs in place
 
 
 def highway(

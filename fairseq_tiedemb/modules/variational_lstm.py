@@ -26,7 +26,7 @@ class VariationalLSTM(LSTMStack):
         dropout_i: probability of zero in the masks of every layer's inputs, in [0, 1).
         dropout_h: probability of zero in the masks of the previous h, in [0, 1).
 
-    Source: Gal & Ghahramani 2016, section 4.2, "untied weights"; yaringal/BayesianRNN
+    Source: Gal & Ghahramani 2016, section 4.1, "untied weights"; yaringal/BayesianRNN
     LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
     """
 

@@ -24,8 +24,7 @@ ORDERS, KATZ_KS = range(1, 101), range(1, 10_001)
 class BackoffModel:
     """A back-off model: p_n(w | h) = probs(hw) if hw is in the table, else gamma(h) p_{n-1}(w | h').
 
-    gamma(h) is 1 if h is not in the table. The history h has at most n - 1 words, none before <s>; h' is h without its
-    first word.
+    gamma(h) is 1 if h is not in the table. The history h has at most n - 1 words, none before <s>; h' lacks the first.
 
     Args:
         tables: keys, probabilities and back-off weights; see the attributes.

@@ -41,8 +41,7 @@ def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ())
         marks: indices of fairseq's special symbols, which the file may omit.
 
     Raises:
-        ValueError: if the file is missing or is no UTF-8, a line has neither form, a word has two classes, or no word
-            is in the dictionary.
+        ValueError: if the file is missing or no UTF-8, a line has neither form, a word has two classes, or all are new.
     """
     names: dict[str, str] = {}
     for number, line in read_lines(path, flag=FLAG):

@@ -13,8 +13,7 @@ from ..head import Head, no_counts
 class CountedHead(Head):
     """A head over a table, with the token counts of the training text, which are saved in checkpoints.
 
-    Special symbols that the training text lacks, such as ``<s>`` and ``<pad>``, have probability 0: their rows are
-    never trained.
+    Special symbols that the training text lacks, such as ``<s>``, have probability 0: their rows are never trained.
 
     Args:
         table: output embedding, owned by another module.

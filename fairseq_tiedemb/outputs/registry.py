@@ -44,11 +44,9 @@ class OutputHead:
             them.
         check: raises ValueError for options that cannot work.
         own_rows: number of rows of a table that is not shared, from the options and V; None for a row a word.
-        over_table: whether the head scores words by the table; without, it takes its width alone, and nothing can be
-            shared.
+        over_table: whether the head scores words by the table; without, it takes its width alone.
         has_probabilities: whether the head gives words probabilities, without which there is no language model.
-        extends: whether nothing but rows of the table is made from the words, so that ``fairseq-tiedemb extend`` can
-            add others.
+        extends: whether only rows of the table are made from words, so that ``fairseq-tiedemb extend`` can add some.
         has_flags: whether its options are flags of their own, as those of this package are.
     """
 

@@ -159,8 +159,7 @@ def check_constants(settings: Settings, head: OutputHead, constants: Constants) 
 def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax") -> tuple[int, ...]:
     """Number of words up to the end of each band of a ``side``, "softmax" or fairseq's adaptive "input".
 
-    ``width`` is that of the first band's vectors, ``size`` is V. Raises ValueError if the ends do not rise, or bands
-    get narrower than 1.
+    ``width`` is that of the first band's vectors, ``size`` is V. Raises ValueError for ends that fall, or no width.
     """
     flag, fairseqs = f"--adaptive-{side}-cutoff", settings.family.fairseqs
     value, factor = settings(f"adaptive_{side}_cutoff"), float(settings(f"adaptive_{side}_factor") or 0)

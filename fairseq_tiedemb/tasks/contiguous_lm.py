@@ -219,8 +219,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """Collects the states of all processes in every process, before one process writes a checkpoint.
 
         At the end of an epoch there are none, although --skip-remainder-batch leaves the end of the text out.
-        `training` calls it. fairseq notifies only the writing process, and gathering after every update would be too
-        slow.
+        `training` calls it. fairseq notifies only the writing process, and gathering after every update is too slow.
         """
         carried = {} if at_end else self._carried
         if carried and (world_size := get_global_world_size()) > 1:

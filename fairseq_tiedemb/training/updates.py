@@ -112,8 +112,7 @@ def checkpoints_may_bring_shapes(original: Any, self: Trainer, *args: Any, **kwa
 
     A head whose file of word classes is gone takes the classes, and with them parameter shapes, from the checkpoint.
     Without it: the wrapper is built first and keeps gradient buffers of the old shapes, and the first backward pass
-    stops with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps the model
-    afterwards.
+    stops with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps it afterwards.
     """
     if self._wrapped_model is not None or self.is_fsdp:
         return original(self, *args, **kwargs)

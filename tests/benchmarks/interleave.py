@@ -1,6 +1,8 @@
 """Rounds in which every contestant runs once, so that what else the machine does hits all of them alike."""
 
+import ctypes
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 
@@ -8,6 +10,7 @@ from fairseq_tiedemb import products
 
 # The methods of Liu et al. (2020), which the tables of speed compare.
 LIUS_METHODS = ("plain", "l2-input", "square-output", "distance", "cosine")
+PR_SET_THP_DISABLE = 41  # of linux/prctl.h
 # After the name of a contestant that multiplies in float32 and by torch's own choice of library.
 SHIPPED = ", as torch ships"
 
@@ -16,7 +19,8 @@ def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int =
     """Runs each contestant once a round, after one unmeasured round.
 
     Args:
-        contestants: what to run, by name. One whose name ends in ``SHIPPED`` multiplies by torch's BLAS.
+        contestants: what to run, by name. One whose name ends in ``SHIPPED`` multiplies by torch's BLAS, and its new
+            memory comes in small pages.
         rounds: measured rounds.
 
     Returns:
@@ -25,7 +29,10 @@ def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int =
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for measured in range(-1, rounds):
         for name, run in contestants.items():
-            with products.multiplying_by("blas" if name.endswith(SHIPPED) else products.in_use()):
+            shipped = name.endswith(SHIPPED)
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, int(shipped), 0, 0, 0)
+            with products.multiplying_by("blas" if shipped else products.in_use()):
                 start = time.process_time()
                 run()
                 seconds_of_run = time.process_time() - start

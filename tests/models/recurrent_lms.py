@@ -15,7 +15,9 @@ from .common import dictionary
 WORDS = dictionary(17)
 
 
-def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options: Any) -> StreamLM:
+def build(
+    preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, output_words: Dictionary | None = None, **options: Any
+) -> StreamLM:
     """A model of a preset, with widths of 6 and no dropout unless options say otherwise."""
     model = ARCH_MODEL_REGISTRY[preset]
     sizes: dict[str, Any] = {"decoder_embed_dim": 6, "decoder_hidden_size": 6}
@@ -23,7 +25,7 @@ def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options:
         sizes["dropout"] = 0.0
     cfg = getattr(model, "__dataclass")(**{**sizes, **options})
     cfg._name = preset
-    return model.build_model(cfg, SimpleNamespace(target_dictionary=words, source_dictionary=words))
+    return model.build_model(cfg, SimpleNamespace(target_dictionary=output_words or words, source_dictionary=words))
 
 
 def text(rows: int, columns: int, seed: int = 1) -> torch.Tensor:

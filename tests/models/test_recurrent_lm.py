@@ -142,6 +142,18 @@ def test_a_checkpoint_of_another_dictionary_is_refused(preset: str) -> None:
         build(preset, **TIED).load_state_dict(build(preset, words=dictionary(19), **TIED).state_dict())
 
 
+@pytest.mark.parametrize("preset", ["tied_lstm_lm", "feedforward_lm"])
+def test_a_checkpoint_with_fewer_words_of_output_is_loaded(preset: str) -> None:
+    """What `--output-dictionary-size` makes: the model's dictionary is that of the output."""
+    models = [build(preset, output_words=dictionary(9)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    found, expected = (model.decoder.embed_tokens.weight for model in reversed(models))
+    assert len(found) == len(WORDS)
+    assert torch.equal(found, expected)
+    with pytest.raises(ValueError, match="needs the 17 words .* that the model was trained with; got 19. Us"):
+        build(preset, words=dictionary(19), output_words=dictionary(9)).load_state_dict(models[0].state_dict())
+
+
 @pytest.mark.parametrize("options", [{}, TIED], ids=["untied", "tied"])
 def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None:
     path = write_vectors(tmp_path / "vectors.txt", 6)
