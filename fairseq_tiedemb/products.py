@@ -56,7 +56,7 @@ def fast_products(way: str | None = None) -> Products:
 
     The choice holds for this process. Beside oneDNN its ``F.scaled_dot_product_attention`` is ``short_attention``,
     which ``torch.jit.script`` does not take. Without a choice torch uses its BLAS. Measuring takes some 30 ms, once,
-    and leaves random numbers as they are. Where torch sees a GPU, whose products it may switch, nothing is done.
+    and leaves random numbers as they are. Where torch sees a GPU, which its switch may concern, nothing is done.
 
     Args:
         way: `auto`; `blas` or `onednn` without regard to the measurement; or None, for the environment variable

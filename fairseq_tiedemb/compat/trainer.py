@@ -131,7 +131,7 @@ def decay_follows_max_update(original: Any, parser: argparse.ArgumentParser) -> 
 def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) -> None:
     """Name the flag that --lr-scheduler polynomial_decay lacks; presets such as word2vec's use this schedule.
 
-    Without it: AssertionError without a message (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes with one.
+    Without it: empty AssertionError (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when it has a message.
     """
     if cfg.total_num_update <= 0:
         needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"

@@ -41,7 +41,7 @@ def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ())
         marks: indices of fairseq's special symbols, which the file may omit.
 
     Raises:
-        ValueError: if the file is missing or no UTF-8, a line has neither form, a word has two classes, or all are new.
+        ValueError: if the file is missing or no UTF-8, a line has neither form, a word two classes, or all are unknown.
     """
     names: dict[str, str] = {}
     for number, line in read_lines(path, flag=FLAG):

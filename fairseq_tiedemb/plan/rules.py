@@ -159,7 +159,7 @@ def check_constants(settings: Settings, head: OutputHead, constants: Constants) 
 def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax") -> tuple[int, ...]:
     """Number of words up to the end of each band of a ``side``, "softmax" or fairseq's adaptive "input".
 
-    ``width`` is that of the first band's vectors, ``size`` is V. Raises ValueError for ends that fall, or no width.
+    ``width`` is that of the first band's vectors, ``size`` is V. Raises ValueError if ends do not rise or a width is 0.
     """
     flag, fairseqs = f"--adaptive-{side}-cutoff", settings.family.fairseqs
     value, factor = settings(f"adaptive_{side}_cutoff"), float(settings(f"adaptive_{side}_factor") or 0)

@@ -91,7 +91,7 @@ def dictionary_beside(path: Path) -> Path:
 def whole_words(words: dict[int, str]) -> dict[int, str]:
     """Returns the entries that are words, without the marks by which they differ from pieces of words.
 
-    Marks are those of SentencePiece and GPT-2 (whose bytes become characters), WordPiece and BPE; or all are words.
+    Marks are those of SentencePiece and GPT-2 (whose bytes become characters), WordPiece and BPE. Else all are words.
     """
     for mark in STARTS:
         marked = {row: word[1:] for row, word in words.items() if word.startswith(mark) and len(word) > 1}
