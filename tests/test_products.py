@@ -232,28 +232,22 @@ def test_commands_keep_freed_memory() -> None:
     assert faults[5] < pages / 100
 
 
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 LARGE_TENSOR = """
-import resource, fairseq, fairseq_tiedemb, torch
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-torch.ones(24 << 20)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+import fairseq, fairseq_tiedemb, torch
+tensor = torch.ones(24 << 20)
+print(any(line.startswith("VmFlags") and "hg" in line.split() for line in open("/proc/self/smaps")))
 """
 
 
-@pytest.mark.skipif(
-    not HUGE_PAGES.exists() or "[madvise]" not in HUGE_PAGES.read_text(), reason="needs pages of 2 MB where asked for"
-)
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="needs Linux with huge pages")
 def test_commands_ask_for_large_tensors_in_huge_pages() -> None:
     """Importing the plugin is in time: torch reads the variable at the first tensor. A user's 0 stays."""
     environment = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
-    faults = [
-        int(subprocess.check_output([sys.executable, "-c", LARGE_TENSOR], cwd=USER_DIR.parent, env=environment | given))
+    asked = [
+        subprocess.check_output([sys.executable, "-c", LARGE_TENSOR], cwd=USER_DIR.parent, env=environment | given)
         for given in ({}, {"THP_MEM_ALLOC_ENABLE": "0"})
     ]
-    pages = (96 << 20) // os.sysconf("SC_PAGE_SIZE")
-    assert faults[1] > 0.9 * pages
-    assert faults[0] < pages / 4  # few where the kernel has no huge pages left
+    assert asked == [b"True\n", b"False\n"]
 
 
 def test_commands_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

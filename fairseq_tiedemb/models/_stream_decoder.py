@@ -140,7 +140,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
         """Raises ValueError if a checkpoint and the dictionary differ in the number of tokens."""
-        # Of either's input table: with --output-dictionary-size the dictionary is that of the output alone.
+        # Rows of the two input tables: the dictionary is the output's, which --output-dictionary-size shortens.
         words, got = (
             sum(len(table) for key, table in tables.items() if is_input_table(key, name))
             for tables in (state_dict, self.state_dict(prefix=f"{name}."))

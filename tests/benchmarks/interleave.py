@@ -1,10 +1,11 @@
 """Rounds in which every contestant runs once, so that what else the machine does hits all of them alike."""
 
+import contextlib
 import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from fairseq_tiedemb import products
 
@@ -15,12 +16,27 @@ PR_SET_THP_DISABLE = 41  # of linux/prctl.h
 SHIPPED = ", as torch ships"
 
 
+@contextlib.contextmanager
+def as_torch_ships() -> Iterator[None]:
+    """Multiplies by torch's BLAS; new memory comes in small pages."""
+    _turn_huge_pages_off(1)
+    try:
+        with products.multiplying_by("blas"):
+            yield
+    finally:
+        _turn_huge_pages_off(0)
+
+
+def _turn_huge_pages_off(off: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, off, 0, 0, 0)
+
+
 def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int = 7) -> dict[str, list[float]]:
     """Runs each contestant once a round, after one unmeasured round.
 
     Args:
-        contestants: what to run, by name. One whose name ends in ``SHIPPED`` multiplies by torch's BLAS, and its new
-            memory comes in small pages.
+        contestants: what to run, by name. One whose name ends in ``SHIPPED`` runs ``as_torch_ships``.
         rounds: measured rounds.
 
     Returns:
@@ -29,10 +45,7 @@ def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int =
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for measured in range(-1, rounds):
         for name, run in contestants.items():
-            shipped = name.endswith(SHIPPED)
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, int(shipped), 0, 0, 0)
-            with products.multiplying_by("blas" if shipped else products.in_use()):
+            with as_torch_ships() if name.endswith(SHIPPED) else products.multiplying_by(products.in_use()):
                 start = time.process_time()
                 run()
                 seconds_of_run = time.process_time() - start
