@@ -155,11 +155,8 @@ class _OutputLoss(torch.autograd.Function):
 
         def scaled(grad: Tensor, dtype: torch.dtype) -> Tensor:
             # Rounded to half precision after fp16's loss scaling, which lifts small gradients into its range.
-            if is_one:
-                return grad.to(dtype)
-            if grad.dtype == dtype:
-                return grad.mul_(grad_loss)
-            return torch.mul(grad, grad_loss, out=torch.empty_like(grad, dtype=dtype))
+            exact = grad.to(torch.promote_types(grad.dtype, dtype))
+            return (exact if is_one else exact.mul_(grad_loss)).to(dtype)
 
         pairs = zip(grads, inputs[:4], strict=True)
         return *(None if grad is None else scaled(grad, tensor.dtype) for grad, tensor in pairs), None, None

@@ -130,6 +130,17 @@ def test_validation_prints_the_loss_of_the_training(
     assert "ppl" not in command.stdout + command.stderr + log
 
 
+@pytest.mark.parametrize("command", ["eval-lm", "generate"])
+def test_commands_that_need_text_are_refused(
+    command: str, trained: tuple[Path, str], run_command: RunCommand, lm_data: Path
+) -> None:
+    flags = ("--path", trained[0], "--max-tokens", 40, "--cpu", "--gen-subset", "valid", "--task", "word_pairs")
+    refused = run_command(command, lm_data, *flags, check=False)
+    assert refused.returncode == 2
+    needs = "--task: needs a task whose models generate or score text; got word_pairs. Use fairseq-validate, or"
+    assert needs in refused.stderr
+
+
 def test_the_tables_are_read_as_those_of_language_models(trained: tuple[Path, str], lm_data: Path, cli: Cli) -> None:
     printed = cli("norms", trained[0]).out
     for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):

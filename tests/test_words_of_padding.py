@@ -98,21 +98,32 @@ def test_fairseqs_criterions_are_refused(folder: Path, train: InProcess) -> None
     train(folder / "data", *flags, "tied_cross_entropy")
 
 
+BOS = ("--sample-break-mode", "eos", "--add-bos-token")
+
+
 @pytest.mark.parametrize(
-    ("bias", "message"),
+    ("word", "bias", "flags", "message"),
     [
-        (math.nan, "got nan for '<pad>'. Use a checkpoint from before the training diverged, or no --fp16"),
-        (-math.inf, "got 0 for 'c'. Use a text without 'c'"),
+        ("c", math.nan, (), "got nan for '<pad>'. Use a checkpoint from before the training diverged, or no --fp16"),
+        ("c", -math.inf, (), "got 0 for 'c'. Use a text without 'c'.$"),
+        ("<s>", -math.inf, BOS, "got 0 for '<s>'. Use a text without '<s>', or no --add-bos-token"),
     ],
 )
 def test_what_is_no_perplexity(
-    bias: float, message: str, folder: Path, lm_data: Path, evaluate: Evaluate, tmp_path: Path
+    word: str,
+    bias: float,
+    flags: tuple[str, ...],
+    message: str,
+    folder: Path,
+    lm_data: Path,
+    evaluate: Evaluate,
+    tmp_path: Path,
 ) -> None:
     """fairseq leaves words of probability 0 out of it, after an error of logging, and prints one of nan."""
     words = ["<s>", "<pad>", "</s>", "<unk>", *(line.split()[0] for line in (lm_data / "dict.txt").open())]
-    path = diverged(folder, tmp_path / "model.pt", at=words.index("c"), value=bias)
+    path = diverged(folder, tmp_path / "model.pt", at=words.index(word), value=bias)
     with pytest.raises(ValueError, match=f"--path: needs a model that gives each word of the text a prob.*; {message}"):
-        evaluate(path=path)
+        evaluate(*flags, path=path)
 
 
 @pytest.mark.parametrize("starts", [None, [0, 2]])

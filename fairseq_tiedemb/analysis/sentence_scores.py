@@ -65,8 +65,7 @@ def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_
 def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_input: Any) -> Tensor:
     """Returns natural log-probabilities (B, T) of target tokens, float64; values beyond a row's length are meaningless.
 
-    Target and previous tokens are (B, T), their number by row is in `lengths` (B,); `net_input` are further arguments
-    of ``forward``.
+    Target and previous tokens are (B, T), their number by row is in `lengths` (B,); `net_input` is for ``forward``.
     """
     device = next(model.parameters()).device
     inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}

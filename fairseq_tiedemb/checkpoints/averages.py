@@ -44,8 +44,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
     Integer tensors are counters, taken from the first model. Entries that share storage in every model, as tied tables
     do, share storage in the mean. The state of the optimizer is left out, since it belongs to other weights.
-    ValueError if a checkpoint cannot be read, or its model has other entries, or its weights mean something else or are
-    not finite.
+    ValueError if a checkpoint cannot be read, has other entries, or its weights mean something else or are not finite.
     """
     first: dict[str, Any] = {}
     sums: dict[str, Tensor] = {}

@@ -28,8 +28,7 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
 
     It is read here alone, and by no call of torch's: what is checked is what is used. An archive, torch's format since
     1.6, has checksums, which are checked too; files that were saved without any, after
-    `torch.serialization.set_crc32_options(False)`, are refused. Older files have none, so a damaged weight in them is
-    not found.
+    `torch.serialization.set_crc32_options(False)`, are refused. In older files damage to a weight is not found.
 
     ValueError, naming `path`, if it is no checkpoint, is damaged or cut short, asks for more memory than its size
     allows, or holds anything else.

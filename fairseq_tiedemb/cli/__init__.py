@@ -3,8 +3,7 @@
 A command is a module of this folder, and its name is the module's name. The first line of its docstring is its help.
 It has two functions: `add_arguments(parser)` adds what `-h` shows, unless it has none, and `run(arguments)` returns the
 exit status, or None for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package
-imports this folder. What a user can mend, every function here refuses by a ValueError, which `main` prints; docstrings
-do not say it again.
+imports this folder. What a user can mend, every function here refuses by a ValueError, which `main` prints.
 
 What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
 With `EXACT = True` it is what programs read: printable on a terminal, and as it is in a pipe or a file.
@@ -109,8 +108,7 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
 
     Returns:
         The exit status: 2 for arguments that are refused, no command, a package that is missing, or a full disk; 141,
-        as a shell has it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end the process when it has
-        cleaned up.
+        as a shell has it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end it once it has cleaned up.
     """
     # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -37,8 +37,7 @@ def numpy_names() -> None:
 def numpy_percentile(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Translate `np.percentile(interpolation=...)` to `method=`, its name since numpy 1.22.
 
-    Without it: TypeError from `--num-batch-buckets` with numpy 2.4 and later (data/data_utils.py:880). Goes when
-    fairseq passes `method`.
+    Without it: TypeError from `--num-batch-buckets` from numpy 2.4 on (data/data_utils.py:880). Goes with this call.
     """
     if "interpolation" in kwargs:
         kwargs["method"] = kwargs.pop("interpolation")
@@ -126,7 +125,8 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
             score, word = scores[wrong[0]], models[0].decoder.dictionary[int(row["tokens"][wrong[0]])]
             diverged = "a checkpoint from before the training diverged, or no --fp16"
             needs = "a model that gives each word of the text a probability"
-            use = diverged if score.isnan() else f"a text without {word!r}"
+            no_start = ", or no --add-bos-token" if word == "<s>" else ""
+            use = diverged if score.isnan() else f"a text without {word!r}{no_start}"
             raise ValueError(f"--path: needs {needs}; got {score.exp().item():g} for {word!r}. Use {use}.")
     return rows
 

@@ -147,6 +147,13 @@ class WordPairsTask(FairseqTask):
         batches.insert(0, batches.pop(first))
         return epoch_batches(pairs, batches, shuffles=True, epoch=epoch, **options)
 
+    def build_generator(self, *_args: Any, **_options: Any) -> Any:
+        """Raises ValueError, for fairseq-generate, -interactive and -eval-lm: vectors of words translate no text."""
+        needs, use = "a task whose models generate or score text", "fairseq-validate, or fairseq-tiedemb similarity"
+        raise ValueError(f"--task: needs {needs}; got word_pairs. Use {use}.")
+
+    eval_lm_dataloader = build_generator
+
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, ignore_grad: bool = False, **kw: Any
     ) -> Any:
