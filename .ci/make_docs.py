@@ -11,9 +11,11 @@ import pkgutil
 import re
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 logging.disable()  # what commands say while they are imported
+warnings.filterwarnings("ignore", r".* \S+\._is_param is taken from")  # an annotation of torch's tensors
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 

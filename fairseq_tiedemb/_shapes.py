@@ -44,9 +44,9 @@ def check_loss_inputs(
 
     ``terms`` holds scale, offset and bias, (V,) or None.
     """
-    if table_VD.dim() != 2 or not table_VD.numel():
-        needs = "shape (V, D), with at least one row"
-        raise ValueError(f"table: needs {needs}; got {tuple(table_VD.shape)}. Use a matrix.")
+    if table_VD.dim() != 2 or not table_VD.numel() or not table_VD.is_floating_point():
+        needs, found = "shape (V, D), with at least one row, of floats", tuple(table_VD.shape)
+        raise ValueError(f"table: needs {needs}; got {found} of {table_VD.dtype}. Use a matrix, or table.float().")
     size, width = table_VD.shape
     if check_features(features_ND, width).dim() != 2:
         needs = f"shape (N, {width})"

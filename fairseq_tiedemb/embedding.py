@@ -92,7 +92,7 @@ class SharedEmbedding(Keeping, Head):
         # An empty ParameterDict would show in the printout of every model.
         self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}
         if weight is None:
-            self.reset_parameters(std)
+            self._draw_rows(std)
         else:
             self.to(weight.device)
 
@@ -107,7 +107,7 @@ class SharedEmbedding(Keeping, Head):
                 computes; for an option of ``nn.Embedding`` that the table does not have.
         """
         is_named = isinstance(module, (nn.Embedding, nn.Linear)) and constants != NO_CONSTANTS
-        if not is_named and type(module).forward not in (nn.Embedding.forward, nn.Linear.forward):
+        if not is_named and getattr(type(module), "forward", None) not in (nn.Embedding.forward, nn.Linear.forward):
             needs = "an nn.Embedding or nn.Linear"
             raise ValueError(f"module: needs {needs}; got {type(module).__name__}. Use its weight.")
         for option in ("max_norm", "scale_grad_by_freq", "sparse"):
@@ -120,7 +120,19 @@ class SharedEmbedding(Keeping, Head):
         return table
 
     def reset_parameters(self, std: float | None) -> None:
-        """Draws the rows from N(0, std^2), except as the class says, and zeroes the padding row and the bias."""
+        """Starts anew: rows from N(0, std^2), except as the class says; padding row and bias of 0; the method's own."""
+        self.reset_method()
+        self._draw_rows(std)
+
+    def reset_method(self) -> None:
+        """Starts parameters of the method and its feature map anew, but those that Transformers has loaded."""
+        rows: Any = self.weight
+        new = SharedEmbedding(self.num_embeddings, self.embedding_dim, None, method=self.method, weight=rows)
+        for name, own in self.named_parameters():
+            if name not in ("weight", "bias") and not getattr(own, "_is_hf_initialized", False):
+                own.data.copy_(new.get_parameter(name).data)
+
+    def _draw_rows(self, std: float | None) -> None:
         if std is None or sharing_method(self.method).divides_by_norm:
             draw_norm_one_(self.weight)
         else:
@@ -204,6 +216,9 @@ class SharedEmbedding(Keeping, Head):
         self.check_options(options)
         if never_V is not None:
             check_unset(options, ("label_smoothing", "augmented_loss"), "a mask of tokens (never_V)")
+            if never_V.shape != (self.num_embeddings,) or never_V.dtype != torch.bool:
+                needs, got = f"{self.num_embeddings} booleans, one per token", f"{never_V.dtype} {tuple(never_V.shape)}"
+                raise ValueError(f"never_V: needs {needs}; got {got}. Use a mask of the vocabulary.")
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)

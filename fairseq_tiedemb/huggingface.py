@@ -64,9 +64,11 @@ def for_transformers(
     if isinstance(ours, SharedEmbedding):
         raise ValueError(f"model: needs embeddings of Transformers; got {name}, which has ours. Use it as it is.")
     shapes = [getattr(getattr(layer, "weight", None), "shape", None) for layer in (ours, theirs)]
-    if getattr(model.config, "is_encoder_decoder", False) or None in shapes or shapes[0] != shapes[1]:
+    has_encoder = getattr(model.config, "is_encoder_decoder", False)
+    if has_encoder or None in shapes or shapes[0] != shapes[1]:
         needs = "a language model with an input and an output embedding of one size"
-        raise ValueError(f"model: needs {needs}; got {name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2.")
+        got = "an encoder" if has_encoder else f"{shapes[0]} and {shapes[1]}"
+        raise ValueError(f"model: needs {needs}; got {name} with {got}. Use one like GPT-2.")
     if getattr(theirs, "bias", None) is not None:
         raise ValueError(f"model: needs an output without a bias; got {name}'s. Use another model.")
     table = _table_of(ours, method)
@@ -124,6 +126,12 @@ def tied_class(base: Any) -> Any:
                 for name, neutral in USES_OF_LOGITS.items()
                 for config in (self.config, self.config.get_text_config())
             )
+
+        def initialize_weights(self) -> None:
+            """As Transformers'; parameters of a method that no file has start as the method's do."""
+            super().initialize_weights()
+            if isinstance(table := self.get_input_embeddings(), SharedEmbedding):
+                table.reset_method()
 
         def __reduce__(self) -> Any:
             return _new, (base,), self.__dict__

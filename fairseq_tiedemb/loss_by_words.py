@@ -53,8 +53,7 @@ def loss_by_words(
 ) -> tuple[OutputLoss, tuple[Tensor | None, ...]]:
     """The losses of ``output_loss`` with these options, and the gradients of its inputs.
 
-    ``needs_grad`` says which of features, table, scale and offset get a gradient; ``weights_N`` weigh the tokens'
-    losses in the gradients.
+    ``needs_grad``: of features, table, scale and offset; ``weights_N`` weigh the tokens' losses in the gradients.
     """
     vocabulary = len(logits.table_VD)
     of_target, of_each = options.shares(vocabulary)

@@ -100,7 +100,7 @@ def output_loss(
     prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact).contiguous()
     objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
     if bias is not None:
-        offset = bias.to(exact) if offset is None else offset + bias
+        offset = bias.to(exact) if offset is None else offset.to(exact) + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
@@ -122,7 +122,7 @@ class _OutputLoss(torch.autograd.Function):
         target: Tensor,
         objective: Objective,
     ) -> tuple[Tensor | None, ...]:
-        device = features.device.type
+        device = "cpu" if features.is_meta else features.device.type  # meta tensors have no autocast
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32
         ctx.product_dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
         ctx.objective, ctx.needs_grad = objective, ctx.needs_input_grad[:4]
@@ -168,7 +168,7 @@ def _losses_and_gradients(
     """Does ``loss_by_words`` for any objective; ``inputs`` are features, table, scale, offset and target."""
     features, table, *_, target = inputs
     logits = Logits(features.to(product_dtype), *inputs[1:])
-    with torch.autocast(features.device.type, enabled=False):
+    with torch.autocast("cpu" if features.is_meta else features.device.type, enabled=False):
         few = len(table) * min(len(target), BY_WORDS_BELOW) > SCORES
         if few and product_dtype in BY_WORDS and not table.is_cuda and objective.is_plain():
             return loss_by_words(logits, objective.options, needs_grad, weights)

@@ -1,8 +1,7 @@
 """Penalties on weights, which a criterion adds to the training loss.
 
 To add a penalty, call ``register_regularizer``: here, in your own file after ``import fairseq_tiedemb``, or in a
-package with an entry point in the group ``fairseq_tiedemb.regularizers``. The criterion's flags, checks and log lines
-read the registry.
+package with an entry point in the group ``fairseq_tiedemb.regularizers``. The criterion's flags and logs read it.
 """
 
 import keyword

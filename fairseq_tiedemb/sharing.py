@@ -10,8 +10,7 @@ feature map f, a module between features and table, and parameters, which the fu
 scores words by other functions of the rows is an output layer (``head.py``).
 
 To add a method, call ``register_sharing_method``: here, in your own file after ``import fairseq_tiedemb``, or in a
-package with an entry point in the group ``fairseq_tiedemb.sharing_methods``. Flags, settings, checkpoints and the
-contract tests read the registry.
+package with an entry point in the group ``fairseq_tiedemb.sharing_methods``. Flags and checkpoints read it.
 """
 
 import inspect

@@ -101,12 +101,20 @@ def test_a_checkpoint_that_lacks_what_fairseq_reads_is_named(changes: dict[str, 
     assert str(error_of(READERS[0], path)).startswith(f"{path}: needs a whole checkpoint")
 
 
+def test_a_file_of_another_program_is_whole(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "other.pt")
+    refusal = str(error_of(READERS[0], tmp_path / "other.pt"))
+    assert refusal.endswith(
+        "other.pt: needs a checkpoint with the settings of fairseq-train; got one without. Use another."
+    )
+
+
 def test_the_average_of_a_training_is_read_the_same_way(tmp_path: Path) -> None:
     path = saved(tmp_path / "ema.pt", extra_state={"ema": {"weight": torch.ones(2)}})
     loaded = checkpoint_utils.load_ema_from_checkpoint(str(path))
     assert loaded["model"]["weight"].tolist() == [1.0, 1.0]
     without = saved(tmp_path / "without.pt")
-    with pytest.raises(ValueError, match=r"without\.pt: needs a checkpoint of a training with --store-ema; got one wi"):
+    with pytest.raises(ValueError, match=r"without\.pt: needs a checkpoint with an average, of --store-ema; got one w"):
         checkpoint_utils.load_ema_from_checkpoint(str(without))
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"ema\.pt: needs a whole checkpoint"):

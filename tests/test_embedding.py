@@ -150,6 +150,8 @@ def test_a_table_is_made_of_the_parameters_of_a_module() -> None:
     output = SharedEmbedding.from_module(scores)
     torch.testing.assert_close(output.scores(h), scores(h))
     assert [*output.parameters()] == [scores.weight, scores.bias]
+    with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got NoneType"):
+        SharedEmbedding.from_module(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Conv1d"):
         SharedEmbedding.from_module(torch.nn.Conv1d(1, 1, 1))
     halved = type("Halved", (torch.nn.Embedding,), {"forward": lambda self, tokens: self.weight[tokens] / 2})(9, 4)
@@ -174,8 +176,27 @@ def test_a_table_of_a_module_is_where_the_module_is(method: str) -> None:
 def test_vectors_and_scores_on_a_device_without_numbers(method: str) -> None:
     with torch.device("meta"):
         table = SharedEmbedding(7, 4, PAD, method=method, bias=True)
-        scores = table.scores(table.embed(torch.tensor([[2, 3, 5]])))
+        words = torch.tensor([2, 3, 5])
+        scores, loss = table.scores(table.embed(words[None])), table.loss(table.embed(words), words).loss
     assert (scores.device.type, scores.shape, scores.dtype) == ("meta", (1, 3, 7), torch.float32)
+    assert (loss.device.type, loss.shape) == ("meta", ())
+
+
+@every_method
+def test_a_table_without_numbers_gets_those_of_a_new_one(method: str) -> None:
+    with torch.device("meta"):
+        table = SharedEmbedding(7, 4, PAD, method=method, bias=True)
+    table = table.to_empty(device="cpu")
+    for parameter in table.parameters():
+        nn.init.constant_(parameter, 7.5)
+    first = {}
+    for key, each in (("again", table), ("new", SharedEmbedding(7, 4, PAD, method=method, bias=True))):
+        torch.manual_seed(1)
+        each.reset_parameters(None)
+        first[key] = each.state_dict()
+    torch.testing.assert_close(first["again"], first["new"], rtol=0, atol=0)
+    new = SharedEmbedding(7, 4, PAD, method=method).method_parameters
+    torch.testing.assert_close(dict(table.method_parameters), dict(new), rtol=0, atol=0)
 
 
 @every_method
@@ -440,6 +461,14 @@ def test_words_without_a_probability_get_no_part_of_the_target() -> None:
     options = LossOptions(label_smoothing=0.25)
     with pytest.raises(ValueError, match=r"--label-smoothing: needs 0 with a mask of tokens .*; got 0.25"):
         table.loss(torch.randn(2, 4), torch.tensor([3, 2]), options, never_V=torch.arange(9) == PAD)
+
+
+@pytest.mark.parametrize("method", ["plain", "distance"])
+@pytest.mark.parametrize(("never", "got"), [([True], r"torch.bool \(1,\)"), ([0.0] * 9, r"torch.float32 \(9,\)")])
+def test_a_mask_of_other_words_is_refused(method: str, never: list[Any], got: str) -> None:
+    table = SharedEmbedding(9, 4, PAD, method=method)
+    with pytest.raises(ValueError, match=f"never_V: needs 9 booleans, one per token; got {got}"):
+        table.loss(torch.randn(2, 4), torch.tensor([3, 2]), never_V=torch.tensor(never))
 
 
 def test_scores_of_half_precision_are_rounded_once() -> None:

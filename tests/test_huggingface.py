@@ -162,6 +162,17 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
         torch.testing.assert_close(for_transformers(theirs).eval()(TEXT).logits, model(TEXT).logits)
 
 
+@pytest.mark.parametrize("method", ["scaled", "scaled-words", "scaled-cosine", "fixnorm"])
+def test_parameters_that_no_file_has_are_those_of_a_new_table(method: str, tmp_path: Path) -> None:
+    build("GPT2").save_pretrained(tmp_path)
+    config = transformers.GPT2Config.from_pretrained(tmp_path)
+    config.sharing_method = method
+    torch.full((2**20,), 5e35)  # what memory may hold
+    table = tied_class(transformers.GPT2LMHeadModel).from_pretrained(tmp_path, config=config).get_input_embeddings()
+    new = SharedEmbedding(SIZE, WIDTH, None, method=method).state_dict() | {"weight": table.weight}
+    torch.testing.assert_close(table.state_dict(), new)
+
+
 def test_words_come_and_go() -> None:
     model = for_transformers(build("GPT2"), "scaled-words")
     table = model.get_input_embeddings()
@@ -218,6 +229,10 @@ def test_what_cannot_be_tied_is_refused() -> None:
         for_transformers(model)
     model.lm_head = nn.Linear(WIDTH, SIZE + 1, bias=False)
     with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with .*50, 16.* and .*51, 16"):
+        for_transformers(model)
+    model = build("GPT2")
+    model.config.is_encoder_decoder = True
+    with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with an encoder\."):
         for_transformers(model)
     model = build("GPT2")
     model.set_input_embeddings(type("Strange", (nn.Embedding,), {"forward": lambda self, x: x})(SIZE, WIDTH))

@@ -122,6 +122,13 @@ def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon:
 
 
 @both_ways
+def test_constants_of_half_precision_are_added_in_float32() -> None:
+    offset, bias = torch.full((5,), 100.0).bfloat16(), torch.tensor([0.25, 0, 0, 0, 0]).bfloat16()
+    zeros = torch.zeros(5, 3).bfloat16()
+    loss = output_loss(zeros[:1], zeros, torch.tensor([0]), offset=offset, bias=bias).loss
+    torch.testing.assert_close(loss, F.cross_entropy(bias[None].float(), torch.tensor([0])))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @every_method
 def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype: torch.dtype) -> None:

@@ -120,6 +120,8 @@ def test_what_fairseq_refuses_by_name_is_no_fault(
 ) -> None:
     error = error_of(lambda: generate(parallel_data, "--path", "x.pt", "--sampling"))
     assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
+    error = error_of(lambda: generate(parallel_data, "--path", tmp_path / "none.pt"))
+    assert str(refusals.refusal(error)).startswith(f"Model file not found: {tmp_path}/none.pt")
     search = DiverseBeamSearch(Dictionary(), 2, 0.5)
     tiny = "--arch lstm_nmt --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
     write_checkpoint(tmp_path / "model.pt", parallel_data, *tiny.split(), "--decoder-out-embed-dim", "8")

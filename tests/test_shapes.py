@@ -89,6 +89,7 @@ def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
     ("arguments", "message"),
     [
         ({"table_VD": torch.ones(WIDTH)}, r"table: needs shape \(V, D\).*; got \(4,\)"),
+        ({"table_VD": torch.ones(9, WIDTH).long()}, r"table: needs .* of floats; got \(9, 4\) of torch.int64"),
         ({"table_VD": torch.ones(0, WIDTH)}, r"table: needs shape \(V, D\).*; got \(0, 4\)"),
         ({"features_ND": torch.ones(3, 5)}, r"features: needs shape \(\*, 4\).*; got \(3, 5\)"),
         ({"features_ND": torch.ones(3, 1, WIDTH)}, r"features: needs shape \(N, 4\); got \(3, 1, 4\)"),

@@ -115,7 +115,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         translator = Translator(arguments.model, arguments.codes)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # CTranslate2's is the latter
         parser.error(str(error))
     if arguments.port is not None:
         server(translator, arguments.port).serve_forever()

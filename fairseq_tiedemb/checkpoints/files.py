@@ -203,10 +203,9 @@ def refusal(path: str, error: Exception) -> str:
     """Why `path` is not loaded; the text of an UnpicklingError is what it asks for that no checkpoint may have."""
     got = str(error) or type(error).__name__
     if not isinstance(error, pickle.UnpicklingError):
-        if got == "'ema'":  # of --ema-seed-model
-            return (
-                f"{path}: needs a checkpoint of a training with --store-ema; got one without an average. Use another."
-            )
+        missing = {"'ema'": "an average, of --store-ema", "'best_loss'": "the settings of fairseq-train"}.get(got)
+        if missing:  # of --ema-seed-model, and of another program's file
+            return f"{path}: needs a checkpoint with {missing}; got one without. Use another."
         return f"{path}: needs a whole checkpoint; got one that cannot be read ({got[:200].strip()}). Use another one."
     if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", got):
         return (

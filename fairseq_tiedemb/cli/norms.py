@@ -1,8 +1,7 @@
 """Print and draw the norms of a trained model's embedding rows.
 
 TABLE is one of fairseq-train, a folder of Hugging Face's transformers, or a safetensors file. The padding row is
-left out, except of the latter two. Equal tables, such as tied ones, appear as one. With a dictionary, the norms of
-frequent and of rare words are compared.
+left out, except of the latter two. Equal tables, such as tied ones, are one. `--dictionary` compares frequent and rare.
 """
 
 import argparse

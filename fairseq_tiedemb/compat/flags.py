@@ -18,8 +18,7 @@ from .mending import mend
 def validation_needs_no_task(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
     """Let `fairseq-validate` run without `--task`: the checkpoint's task, with its options, is what it validates.
 
-    Without it: the command ends in `KeyError: None` (options.py:158), since its parser has no default task. Goes when
-    it has one, as the other commands do.
+    Without it: the command ends in `KeyError: None` (options.py:158), since it has no default task. Goes with one.
     """
     if "--task" in parser._option_string_actions and parser.get_default("task") is None:
         parser.set_defaults(task="translation")
@@ -104,8 +103,7 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
 def asynchronous_writing_needs_iopath(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse `--write-checkpoints-asynchronously` if iopath is missing.
 
-    Without it: fairseq-train logs an error, trains nothing and ends with status 0 (fairseq_cli/train.py:76). Goes when
-    it has another status.
+    Without it: fairseq-train logs an error, trains nothing and ends with status 0 (fairseq_cli/train.py:76).
     """
     parsed = original(*args, **kwargs)
     if getattr(parsed, "write_checkpoints_asynchronously", False) and not find_spec("iopath"):

@@ -124,8 +124,7 @@ def choose_cpu_launch(training: Any) -> bool:
     """Fill in backend, address and rank for processes without GPUs, in the `distributed_training` section of a config.
 
     Returns:
-        True if all processes have been started, by torchrun or by hand with `--distributed-init-method`; False if this
-        process must start them.
+        Whether all processes have been started, by torchrun or by hand with `--distributed-init-method`, and not here.
     """
     if training.distributed_backend == "nccl":
         training.distributed_backend = "gloo"

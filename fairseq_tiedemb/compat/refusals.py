@@ -21,7 +21,7 @@ END = re.compile(r'  File "([^"\n]+)", line .*?\n\w*(?:Error|Exception): (.*)', 
 # The form that all refusals have, and how fairseq's own begin.
 OURS = re.compile(r".*needs? .*; (?:got|found) .*", re.DOTALL)
 BEGINNINGS = "--[a-z]|Must specify batch size |Size of sample |Dataset not found: |DiverseBeamSearch requires "
-BEGINNINGS += "|min_len |Could not infer language pair|optimizer is required"
+BEGINNINGS += "|min_len |Could not infer language pair|optimizer is required|Model file not found: "
 FAIRSEQS = re.compile(f"(?:{BEGINNINGS}).*", re.DOTALL)
 
 

@@ -46,8 +46,7 @@ def amp_unscales_once(original: Any, self: AMPOptimizer, *args: Any, **kwargs: A
     """Divide the gradients of `--amp` by the loss scale once.
 
     Without it: the scaler divides those of torch's optimizer, and once more those of fairseq's around it
-    (optim/amp_optimizer.py:49, 54): at a scale of 128 an update of SGD is 1/128 of what it should be. Goes when both
-    lines name one optimizer.
+    (optim/amp_optimizer.py:49, 54): at a scale of 128 an update of SGD is 1/128. Goes when both name one optimizer.
     """
     unscale = self.scaler.unscale_
 
@@ -195,8 +194,7 @@ def adaptive_softmax_has_gradients(original: Any, self: Any, *args: Any, **kwarg
     """Let criterions that ask a model for all log-probabilities train an adaptive softmax.
 
     Without it: `--adaptive-softmax-cutoff` with `--criterion cross_entropy` ends in RuntimeError, since what the
-    gradient needs has been modified in place (modules/adaptive_softmax.py:251). Goes when fairseq adds the head's
-    probability to a copy.
+    gradient needs has been modified in place (modules/adaptive_softmax.py:251). Goes when fairseq adds to a copy.
     """
     original(self, *args, **kwargs)
     self.lsm = CopiedLogSoftmax(dim=1)

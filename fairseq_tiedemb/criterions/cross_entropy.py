@@ -110,8 +110,7 @@ class TiedCrossEntropy(FairseqCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Loss of a batch, its sample size, and the values to log.
 
-        With ``reduce`` the loss is the sum, with penalties in training; without, one loss per token (B * T,), 0 for
-        padding.
+        With ``reduce`` the loss is the sum, with penalties in training; without, one loss per token, 0 for padding.
         """
         if not extensions_of(model).computes_loss:
             needs, use = "a model of fairseq_tiedemb", "--criterion label_smoothed_cross_entropy"

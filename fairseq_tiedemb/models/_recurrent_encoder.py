@@ -19,8 +19,7 @@ class RecurrentEncoder(FairseqEncoder):
     """Bidirectional recurrent encoder that also computes the attention keys and the decoder's initial state.
 
     Annotations are x_j = [h_forward_j, h_backward_j], keys x_j W + b, and the initial state is tanh(mean_j(x_j) W + b)
-    with the mean over tokens without padding, as wide as the states of all decoder layers. A layer reads both
-    directions of the layer below.
+    with the mean over tokens without padding, as wide as the states of all decoder layers. Layers read both directions.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model``.
     """

@@ -50,8 +50,7 @@ class WordVectors(nn.Module):
 class Word2Vec(TiedModel, BaseFairseqModel):
     """Word embeddings trained to predict words from their neighbours, with one table or two.
 
-    With input vectors C, output vectors W', and the words in the window of centre t, this minimises the sum over the
-    text of
+    With input vectors C, output vectors W' and the words in the window of centre t, this minimises over the text
 
         skip-gram: sum over contexts o of  L(o, c_t)
         CBOW:      L(t, mean over contexts o of c_o)
@@ -64,14 +63,12 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     the mean. Their skip-gram swaps centre and context, which gives the same pairs. They update after every pair. Here
     skip-gram with negative sampling, plain tables, one process and ``row_sgd`` learns a batch in ten steps
     (``learn_in_steps``), which keeps the balance of the two tables; fairseq's ``gnorm`` is 0 then. Otherwise, and with
-    ``--clip-norm`` or ``--update-freq``, the gradients of a batch are summed, and rows of the sum longer than
-    ``--clip-row-norm`` are clipped.
+    ``--clip-norm`` or ``--update-freq``, the gradients of a batch are summed, and rows clipped to ``--clip-row-norm``.
 
     The input table starts uniform in +-1 / (2 D), also if tied, and the output table at 0. Methods that divide by norms
     start with rows of norm about 1.
 
-    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016, table
-    2.
+    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); Press & Wolf 2016, table 2.
     """
 
     family = Family(

@@ -23,8 +23,7 @@ class LSTMStack(nn.Module):
     """LSTM layers with dropout between them.
 
     Runs oneDNN's kernels on a CPU and cuDNN's on a GPU. The kernels add two biases to the gates. The second is a
-    constant zero here, because Zaremba et al. (2014) have one. Gates are in torch's order: input, forget, candidate,
-    output.
+    constant zero here, because Zaremba et al. (2014) have one. Gates are in torch's order: i, f, candidate, o.
 
     Args:
         input_size: width of the inputs.

@@ -149,8 +149,7 @@ def frequency_bins(counts: Tensor, classes: int) -> Tensor:
     """Word classes by frequency (V,), each with about the same share of the sum of the counts' square roots.
 
     Tokens come by falling count, ties by index. A token joins the current class i. If the tokens so far then hold more
-    than (i + 1) / C of the sum, class i + 1 begins, up to the last class. Fewer than C (``classes``) classes may
-    result.
+    than (i + 1) / C of the sum, class i + 1 begins, up to the last class. Fewer than C may result.
 
     Source: Mikolov's rnnlm toolkit, version 0.4 (the classes of its option ``-class`` without ``-old-classes``).
     """

@@ -12,8 +12,7 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 class OutputLayer(nn.Module):
     """Token probabilities from features h: head(Q (P h + b)). Called like a function, it gives logits, as in fairseq.
 
-    P is an optional projection with a penalty of its own, owned by the decoder. Q is an optional factor that narrows to
-    the width of a factorised table.
+    P is an optional projection with a penalty of its own, owned by the decoder. Q narrows to a factorised table.
 
     The layer owns its table or borrows it: the model's input owns a tied table. A borrowed table is not registered as a
     submodule, so there is one tensor and no alias to break. Checkpoints hold the table under this layer's name

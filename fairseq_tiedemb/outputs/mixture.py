@@ -15,8 +15,7 @@ class Mixture(Head):
         p(v | h) = sum_k pi_k softmax(scores(h_k))_v        h_k = tanh(L_k h + b_k)        pi = softmax(G h)
 
     The logarithms of p have a higher rank than D, which bounds those of one softmax. The loss holds the logits of a few
-    tokens at a time and takes K times as long as one softmax's. The table, which another module owns, may be shared
-    with any sharing method.
+    tokens at a time and takes K times as long as one softmax's. Any sharing method fits the table.
 
     Source: Yang et al. 2018, section 2.4.
     """

@@ -42,8 +42,7 @@ def learn_in_steps(
 
     Tables are detached, and tied ones are the same tensor. ``words_n`` are the centres, ``target_N`` the contexts,
     ``rows_N`` the position of each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of B =
-    ``block_size`` centres; each step starts a block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of
-    the loss, a sum, does nothing.
+    ``block_size`` centres; each step starts a block. ``negatives`` is k. ``backward`` does nothing.
 
     Raises:
         ValueError: if the loss is not finite.

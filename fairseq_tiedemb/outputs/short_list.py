@@ -24,8 +24,7 @@ class ShortList(CountedHead):
     short-lists are often scored, perplexity is too low: a rare word counts as the easy event ``<unk>``. ``tally`` gives
     the sums for that perplexity.
 
-    The loss is the exact cross entropy. Its gradient is that of the list, with outside tokens as ``<unk>``, because the
-    shares have no parameters.
+    The loss is the exact cross entropy. Its gradient is the list's, with outside tokens as ``<unk>``: shares are fixed.
 
     Args:
         table: output embedding of all V tokens, or of the list alone in index order.

@@ -56,8 +56,7 @@ class WordPairsTask(FairseqTask):
     A batch is the pairs in ``--max-tokens`` tokens of the text; see ``WordPairs``. The vocabulary is the words with at
     least ``--min-count`` occurrences in the training text. Rarer words, ``<unk>`` and ``</s>`` are removed before
     windows are drawn, and no window crosses the end of a sentence. Pairs depend only on seed, epoch and
-    ``--max-tokens``, not on data workers or interruptions. Splits other than the training split have the same pairs for
-    every seed and epoch.
+    ``--max-tokens``, not on data workers or interruptions. Other splits have the same pairs for every seed and epoch.
 
     Words are counted in the binarised training text, and checkpoints hold the counts.
 

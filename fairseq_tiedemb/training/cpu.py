@@ -31,8 +31,7 @@ _by_hand = False
 def commands_choose_products(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
     """Choose the library of float32 products on a CPU when a command begins; `--products` chooses by hand.
 
-    Without it: torch takes its BLAS, which on processors that are not Intel's may have half of oneDNN's speed.
-    Goes when torch chooses.
+    Without it: torch takes its BLAS, half as fast as oneDNN on some processors. Goes when torch chooses.
     """
     if "--products" not in parser._option_string_actions:
         about = "library of float32 matrix products on the CPU: torch's blas, onednn, or the faster one that is exact "

@@ -1,7 +1,6 @@
 """What a model, criterion, optimizer or task may have beyond fairseq's own.
 
-The trainer, tasks and criterions read these attributes. Each is optional: a class of fairseq's has none, and a class of
-yours declares those that it needs.
+The trainer, tasks and criterions read these attributes. Each is optional: a class of fairseq's has none.
 """
 
 from collections.abc import Callable, Sequence

@@ -24,8 +24,7 @@ def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
     """Refuse a translation model with a language modelling task, as in fairseq-eval-lm, and the reverse.
 
     Without it: AttributeError on `supported_targets` or `encoder`, after the model is built
-    (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408).
-    Goes when fairseq compares model and task.
+    (tasks/language_modeling.py:193), or hydra's errors of options (dataclass/utils.py:408). Goes when fairseq compares.
     """
     task, arch = getattr(args, "task", None), getattr(args, "arch", None)
     model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
@@ -58,9 +57,11 @@ def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -
         return
     is_language_model = hasattr(model, "supported_targets")
     if issubclass(task, LanguageModelingTask) and not is_language_model:
-        flag, remedy = ("--path", "fairseq-generate") if from_checkpoint else ("--arch", "--task translation")
-        got = f"{name}, another kind of model"
-        raise ValueError(f"{flag}: needs a language model; got {got}. Use {remedy} for a translation model.")
+        flag, first, second = "--arch", "--task translation", "--task word_pairs"
+        if from_checkpoint:
+            flag, first, second = "--path", "fairseq-generate", "fairseq-validate"
+        use = f"Use {first} for a translation model, {second} for word2vec"
+        raise ValueError(f"{flag}: needs a language model; got {name}, another kind of model. {use}.")
     if issubclass(task, TranslationTask) and is_language_model:
         of_model = extensions_of(model).recipe.get("task", "language_modeling")
         flag, remedy = ("--path", "fairseq-eval-lm") if from_checkpoint else ("--arch", f"--task {of_model}")
@@ -95,6 +96,11 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
                 f"each of {processes}. Use {flag_of(name)} {size // processes or 1}, or --distributed-world-size 1."
             )
     original(self)
-    if extensions_of(self._lr_scheduler).decay_of_average is not None and not self.cfg.ema.store_ema:
-        flag = f"--lr-scheduler {self.cfg.lr_scheduler._name}"
+    ema, flag = self.cfg.ema, f"--lr-scheduler {self.cfg.lr_scheduler._name}"
+    if extensions_of(self._lr_scheduler).decay_of_average is None:
+        return
+    if not ema.store_ema:
         raise ValueError(f"{flag}: needs --store-ema, whose average it begins; got none. Use --store-ema --ema-fp32.")
+    if ema.ema_update_freq != 1:
+        needs = f"1 with {flag}, which averages all updates"
+        raise ValueError(f"--ema-update-freq: needs {needs}; got {ema.ema_update_freq}. Leave it out.")

@@ -38,8 +38,7 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
 
     Without it: a training with another `--sharing-method`, or other tying, loads the weights, whose shapes are equal
     (trainer.py:585); a dictionary in another order swaps the words' vectors. `--finetune-from-model` may change both,
-    and logs it. The options are the `meaning` of the model's class (checkpoints/meaning.py). Goes when fairseq compares
-    options.
+    and logs it. The options are the `meaning` of a model's class (checkpoints/meaning.py). Goes when fairseq compares.
     """
     if cfg.finetune_from_model and cfg.restore_file != "checkpoint_last.pt":
         got = f"{cfg.finetune_from_model} and --restore-file {cfg.restore_file}"
@@ -89,8 +88,7 @@ def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
     """Save fingerprints of the dictionaries in checkpoints of translation and language models, and compare them.
 
     Without it: a model is scored, or translates, with a dictionary in another order, which swaps the words' vectors
-    (checkpoint_utils.py:465). Checkpoints without fingerprints still load. Goes when checkpoints hold their
-    dictionaries.
+    (checkpoint_utils.py:465). Checkpoints without them load. Goes when checkpoints hold their dictionaries.
     """
     merged = isinstance(self, TranslationTask) and self.source_dictionary is self.target_dictionary
     return {**original(self), KEY: {**fingerprints(self), **({MERGED_KEY: True} if merged else {})}}
@@ -109,8 +107,7 @@ def checked_dictionaries(original: Any, self: Any, state_dict: dict[str, Any]) -
 def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:
     """Raise ValueError if options or dictionaries of a checkpoint differ from those of the training that loads it.
 
-    Fine-tuning logs them instead. ``checkpoint`` is that section of the training's config, ``state`` the one of the
-    file at ``path``.
+    Fine-tuning logs them instead. ``checkpoint`` is that section of the config, ``state`` that of the file at ``path``.
     """
     trained, model = getattr(state.get("cfg"), "model", None), trainer.cfg.model
     then, now = (getattr(options, "_name", None) for options in (trained, model))

@@ -29,8 +29,7 @@ def empty_batches_are_no_part(original: Any, self: Trainer, samples: list[Any], 
     """Leave empty batches of an update out, unless all are.
 
     Without it: where the last of ``--update-freq`` batches is empty, as in the last update of an epoch of several
-    processes, fairseq counts none of this process's words, but adds all their gradients (trainer.py:900). Goes when
-    fairseq asks each batch.
+    processes, fairseq counts none of its words, but adds all their gradients (trainer.py:900). Goes when each is asked.
     """
     return original(self, [sample for sample in samples if sample] or samples[:1], *args, **kwargs)
 
