@@ -103,7 +103,7 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
 def asynchronous_writing_needs_iopath(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse `--write-checkpoints-asynchronously` if iopath is missing.
 
-    Without it: fairseq-train logs an error, trains nothing and ends with status 0 (fairseq_cli/train.py:76).
+    Without it: fairseq-train logs an error and ends with status 0 (fairseq_cli/train.py:76). Goes when it has another.
     """
     parsed = original(*args, **kwargs)
     if getattr(parsed, "write_checkpoints_asynchronously", False) and not find_spec("iopath"):

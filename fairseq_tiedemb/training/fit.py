@@ -96,9 +96,9 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
                 f"each of {processes}. Use {flag_of(name)} {size // processes or 1}, or --distributed-world-size 1."
             )
     original(self)
-    ema, flag = self.cfg.ema, f"--lr-scheduler {self.cfg.lr_scheduler._name}"
     if extensions_of(self._lr_scheduler).decay_of_average is None:
         return
+    ema, flag = self.cfg.ema, f"--lr-scheduler {self.cfg.lr_scheduler._name}"
     if not ema.store_ema:
         raise ValueError(f"{flag}: needs --store-ema, whose average it begins; got none. Use --store-ema --ema-fp32.")
     if ema.ema_update_freq != 1:
