@@ -126,10 +126,11 @@ class SharedEmbedding(Keeping, Head):
 
     def reset_method(self) -> None:
         """Starts parameters of the method and its feature map anew, but those that Transformers has loaded."""
-        rows: Any = self.weight
+        rows = nn.Parameter(self.weight.detach())
         new = SharedEmbedding(self.num_embeddings, self.embedding_dim, None, method=self.method, weight=rows)
         for name, own in self.named_parameters():
-            if name not in ("weight", "bias") and not getattr(own, "_is_hf_initialized", False):
+            is_own = name.startswith(("method_parameters.", "feature_map."))
+            if is_own and not getattr(own, "_is_hf_initialized", False):
                 own.data.copy_(new.get_parameter(name).data)
 
     def _draw_rows(self, std: float | None) -> None:
