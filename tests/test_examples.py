@@ -118,6 +118,9 @@ def test_the_seed_decides_the_corpus():
 def test_splits_share_no_sentence_in_either_language(tmp_path):
     sizes = {"train": 3000, "valid": 200, "test": 300}
     command = [sys.executable, str(FOLDER / "grammar.py"), str(tmp_path / "corpus"), "--seed", "7"]
+    refused = subprocess.run([*command, "--valid", "-5"], capture_output=True, text=True)
+    assert "--valid: needs 0 sentences or more; got -5. Use 500" in refused.stderr
+    assert not (tmp_path / "corpus").exists()
     subprocess.run(command + [f"--{split}={size}" for split, size in sizes.items()], check=True)
     for language in ("en", "de"):
         lines = {split: (tmp_path / "corpus" / f"{split}.{language}").read_text().splitlines() for split in sizes}

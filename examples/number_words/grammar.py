@@ -220,8 +220,12 @@ def create_parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Writes the corpus, as set on the command line."""
-    arguments = create_parser().parse_args()
+    parser = create_parser()
+    arguments = parser.parse_args()
     sizes = {"train": arguments.train, "valid": arguments.valid, "test": arguments.test}
+    for split, size in sizes.items():
+        if size < 0:
+            parser.error(f"--{split}: needs 0 sentences or more; got {size}. Use 500, say.")
     write_corpus(arguments.folder, arguments.seed, sizes)
 
 
