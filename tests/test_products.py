@@ -263,6 +263,16 @@ def test_commands_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits == [["7", "256"]]  # before the first product, at which they are read
 
 
+@pytest.mark.parametrize(("layer", "kernels"), [("classes", 1024), ("softmax", 256)])
+def test_classes_keep_the_kernels_of_their_products(layer: str, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class's words and their number in a batch make a shape: some hundreds, of which 256 kernels forget most."""
+    kept: list[int] = []
+    monkeypatch.setattr(cpu, "choose", lambda way, kernels: kept.append(kernels))
+    command = ["data", "--task", "contiguous_lm", "--arch", "zaremba_lm_small", "--output-layer", layer]
+    options.parse_args_and_arch(options.get_training_parser(), command)
+    assert kept == [kernels]
+
+
 @pytest.mark.parametrize("shape", [(63, 8), (64, 8), (3, 50, 8), (520, 1, 8)])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_even_linear_is_linear(shape: tuple[int, ...], with_bias: bool) -> None:
