@@ -1,6 +1,9 @@
 """Cross entropy from features and a table, without the N x V logits in memory."""
 
+import functools
+import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,8 +25,9 @@ from .squared_norms import blocks, slices
 ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES, FEWEST_ROWS = 2**24, 64
-# A GPU multiplies so fast that passes cost the most. There ROWS and SCORES are so many times as large (256 MB).
-MORE_ON_GPU = 4
+# A GPU multiplies so fast that passes cost the most. Bytes of the logits in memory there: with N = 8,192, V = 128,000,
+# D = 1,024 in bf16 an H200 takes 11.6 ms, with a quarter of them 16.1, with all logits at once 10.9.
+GPU_BYTES = 2**29
 # Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
 # as long. V = 250,000, D = 128: 4 MB beyond the gradient instead of 309, in 0.9 of the time.
 BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
@@ -35,6 +39,11 @@ HALF_SCALE = 128.0
 # Replaces a scale of 0, because the gradient of the scale is computed by a division by the scale; in fp16 it is a part
 # of the largest scale.
 SMALLEST_SCALE, SMALLEST_IN_HALF = 1e-30, 1e-4
+
+# Products of half precision that are summed in float32, not rounded in between: torch 2.8 on, NVIDIA.
+PRODUCTS_ROUND_ONCE = torch.version.hip is None and "dtype" in torch.ops.aten.addmm.overloads()
+
+logger = logging.getLogger(__name__)
 
 
 def output_loss(
@@ -106,6 +115,20 @@ def output_loss(
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
     return objective.with_weights(OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective)), log_prior_NK)
+
+
+@functools.cache
+def kernel_of_rows() -> Callable[..., tuple[Tensor, ...]] | None:
+    """``rows_to_gradients`` of loss_kernel.py; None, and a warning, where a GPU's kernels cannot be compiled."""
+    try:
+        from .loss_kernel import rows_to_gradients
+
+        row = torch.zeros(1, 1, device="cuda")
+        rows_to_gradients(row, row[0].long(), None, None, None, PLAIN_LOSS, None, gradient=True, times_scale=True)
+    except Exception as error:  # no Triton, no C compiler, a GPU that is too old: whatever it is, torch's operations do
+        logger.warning("the loss on a GPU takes torch's operations, which are slower: %s", str(error).split("\n")[0])
+        return None
+    return rows_to_gradients
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -196,10 +219,14 @@ class _ChunkedLoss:
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
         self.multiple = row_multiple(table, len(features))
-        more = 1 if table.device.type == "cpu" else MORE_ON_GPU
-        rows = min(more * ROWS, max(more * SCORES // max(len(table), 1), FEWEST_ROWS))
+        on_cpu, vocabulary = table.device.type == "cpu", max(len(table), 1)
+        rows = max(SCORES // vocabulary if on_cpu else GPU_BYTES // (vocabulary * table.element_size()), FEWEST_ROWS)
+        rows = min(ROWS, rows) if on_cpu else rows
         rows = math.ceil(rows / self.together) * self.together
         self.scores = table.new_empty(self.filled(min(rows, len(features))), len(table))
+        is_fit = self.exact == torch.float32 and self.together == 1 and not self.options.augmented_loss
+        runs = self.scores.is_cuda and type(self.scores) is Tensor and not torch.compiler.is_compiling()
+        self.kernel = kernel_of_rows() if is_fit and runs else None
         self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
@@ -251,14 +278,16 @@ class _ChunkedLoss:
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
         similar = None if self.similar is None else torch.mm(fill(self.similar[rows], self.multiple), self.table.t())
-        own = scores[:count]
-        for block in blocks(own, self.together):
+        own, kernel = scores[:count], self.kernel
+        for block in blocks(own, self.together) if kernel is None else ():
             exact = own[block].to(self.exact)
             where = slice(rows.start + block.start, rows.start + min(block.stop, count))
             soft = None if similar is None else similar[:count][block].to(self.exact)
             self._to_gradient(exact, target[block].unsqueeze(1), where, soft)
             if own.dtype != exact.dtype:
                 own[block].copy_(exact)
+        if kernel is not None:
+            self._to_gradient_by(kernel, own, target, rows)
         if self.grad_features is not None:
             if self.is_lifted:
                 torch.div(torch.mm(scores, self.table), self.unit, out=self.grad_features[rows])
@@ -276,6 +305,9 @@ class _ChunkedLoss:
             self.grad_table = torch.mm(left, right)
         elif before is not None and is_exact:
             before.addmm_(left, right)
+        elif right.is_cuda and PRODUCTS_ROUND_ONCE and not torch.compiler.is_compiling():
+            add: Any = torch.mm if before is None else functools.partial(torch.addmm, before, out=before)
+            self.grad_table = add(left, right, out_dtype=self.exact)
         else:
             self.grad_table = total = torch.empty_like(self.table, dtype=self.exact) if before is None else before
             for rows in blocks(total):  # a whole product would be held in half precision and in float32 at once
@@ -297,6 +329,27 @@ class _ChunkedLoss:
             grad_scale /= self.scale
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
+    def _to_gradient_by(self, kernel: Callable[..., Any], scores: Tensor, target: Tensor, where: slice) -> None:
+        """Does ``_to_gradient`` by the kernel for GPUs."""
+        unit = self.unit if self.weights is None else self.unit * self.weights[where]
+        options, offset, grad_offset = self.options, self.logits.offset_V, self.grad_offset
+        sums = kernel(
+            scores, target, self.scale, offset, self.objective.soft_cap, options,
+            unit if isinstance(unit, Tensor) else None, gradient=self.needs_grad, times_scale=grad_offset is None,
+        )  # fmt: skip
+        self._add(options.cross_entropy(scores.size(1), *sums)[:2], where)
+        if grad_offset is not None:
+            grad_offset += scores.sum(0, dtype=self.exact)
+            if self.scale is not None:
+                scores.mul_(self.scale)
+
+    def _add(self, losses: tuple[Tensor, ...], words: slice) -> None:
+        for total, values in zip(self.losses, losses, strict=True):
+            if self.options.reduce:
+                total += values.sum()
+            else:
+                total[words] = values.squeeze(1)
+
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
         self.logits.complete(scores, slice(None))
@@ -311,11 +364,7 @@ class _ChunkedLoss:
             losses = self.objective.mix(scores, target, where, self.options.shares(len(self.table)))
             if self.is_lifted or self.weights is not None:
                 scores.mul_(unit)
-        for total, values in zip(self.losses, losses, strict=True):
-            if self.options.reduce:
-                total += values.sum()
-            else:
-                total[words] = values.squeeze(1)
+        self._add(losses, words)
         if not self.needs_grad:
             return
         if slope is not None:

@@ -328,12 +328,13 @@ needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), 
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-@pytest.mark.parametrize(("scores", "on_cpu", "on_gpu"), [(100, 2, 4), (500, 5, 20), (1_000, 7, 28)])
+@pytest.mark.parametrize(("scores", "on_cpu", "on_gpu"), [(100, 2, 2), (500, 5, 5), (1_000, 7, 10)])
 def test_a_large_vocabulary_has_fewer_rows_at_a_time(
     scores: int, on_cpu: int, on_gpu: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROWS", 7)
     monkeypatch.setattr(module, "SCORES", scores)
+    monkeypatch.setattr(module, "GPU_BYTES", 4 * scores)
     monkeypatch.setattr(module, "FEWEST_ROWS", 2)
     table, target = SharedEmbedding(100, 2, 1).to(device), torch.arange(50, device=device)
     features = torch.randn(50, 2, device=device, requires_grad=True)
