@@ -55,10 +55,9 @@ def _row(
     most = tl.max(largest, 0)
     z = most + tl.log(tl.sum(sums * tl.exp(largest - most), 0))
     place = word + tl.arange(0, 1)
-    x, _ = _logits(
-        own, place, (place >= 0) & (place < V), scale, offset, cap, HAS_SCALE, HAS_OFFSET, HAS_CAP
-    )  # NaN of a word that is none
-    tl.store(of_target + row + tl.arange(0, 1), x)
+    in_table = (place >= 0) & (place < V)  # elsewhere NaN
+    its_logit, _ = _logits(own, place, in_table, scale, offset, cap, HAS_SCALE, HAS_OFFSET, HAS_CAP)
+    tl.store(of_target + row + tl.arange(0, 1), its_logit)
     tl.store(log_z + row, z)
     if SMOOTHED:
         tl.store(total + row, tl.sum(logits, 0))

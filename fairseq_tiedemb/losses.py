@@ -123,8 +123,8 @@ def kernel_of_rows() -> Callable[..., tuple[Tensor, ...]] | None:
     try:
         from .loss_kernel import rows_to_gradients
 
-        row = torch.zeros(1, 1, device="cuda")
-        rows_to_gradients(row, row[0].long(), None, None, None, PLAIN_LOSS, None, gradient=True, times_scale=True)
+        row = torch.zeros(1, 2, device="cuda")
+        rows_to_gradients(row, row[0, :1].long(), None, None, None, PLAIN_LOSS, None, gradient=True, times_scale=True)
     except Exception as error:  # no Triton, no C compiler, a GPU that is too old: whatever it is, torch's operations do
         logger.warning("the loss on a GPU takes torch's operations, which are slower: %s", str(error).split("\n")[0])
         return None
