@@ -117,6 +117,8 @@ def measured(column: Column, results: Sequence[Result]) -> Cell:
 
     The deviation is that of a sample: the sum of squares over n - 1.
     """
+    if column.name == CPU_MINUTES.name:
+        results = on_cpus(results)
     figures = [figure for result in results if (figure := result.figure(column.name))]
     if not figures:
         return NOTHING
@@ -128,6 +130,11 @@ def measured(column: Column, results: Sequence[Result]) -> Cell:
     return Cell(number(mean, column.digits) + text, mean)
 
 
+def on_cpus(results: Sequence[Result]) -> Sequence[Result]:
+    """The results of trainings on CPUs, if any, else all: what a GPU leaves to the processor compares with none."""
+    return [result for result in results if not result.environment.accelerators] or results
+
+
 def one(figure: Figure, digits: int) -> str:
     """One figure, with its range where it has one."""
     text = number(figure.value, digits)
@@ -137,8 +144,8 @@ def one(figure: Figure, digits: int) -> str:
 
 
 def memory(results: Sequence[Result]) -> Cell:
-    """The largest peak memory of trainings, in GB."""
-    peaks = [result.usage.peak_memory / 1e9 for result in results if result.usage and result.usage.peak_memory]
+    """The largest peak memory of trainings on CPUs, or of the processors of GPUs, in GB."""
+    peaks = [result.usage.peak_memory / 1e9 for result in on_cpus(results) if result.usage and result.usage.peak_memory]
     return Cell(number(max(peaks), 1), max(peaks)) if peaks else NOTHING
 
 

@@ -104,6 +104,20 @@ def test_rows_of_one_training_say_so(project: Project) -> None:
     assert legend == ["Small; Small+WT", "Small+WT, 5 updates"], "the curves of one training are drawn once"
 
 
+def test_cpu_minutes_and_memory_are_those_of_cpus_where_a_gpu_trained_other_seeds(project: Project) -> None:
+    project.write("run/train.log", TRAIN)
+    for seed, seconds in ((1, "61.5"), (2, "6.1"), (3, "6.3")):
+        project.write("run/usage.jsonl", USAGE.replace("60.5", seconds))
+        assert project.record("small", "--folder", project.folder / "run", seed=seed)[0] == 0
+        if seed > 1:
+            values = project.result(f"small-{seed}")
+            values["environment"]["accelerators"] = ["A GPU"]
+            project.write(f"results/small/small-{seed}.json", json.dumps(values))
+    minutes = project.result("small-1")["usage"]["cpu_seconds"] / 60
+    assert project.make_pages()[0] == 0
+    assert re.search(rf"\| Small \|.* \| 3 \| {minutes:.1f} \|", project.page()), project.page()
+
+
 def test_the_same_data_make_the_same_bytes(project: Project) -> None:
     filled(project)
     first = {name: (project.folder / name).read_bytes() for name in ("RESULTS.md", "pages/not-run.md", "report.html")}
