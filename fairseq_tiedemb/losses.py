@@ -278,16 +278,16 @@ class _ChunkedLoss:
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
         similar = None if self.similar is None else torch.mm(fill(self.similar[rows], self.multiple), self.table.t())
-        own, kernel = scores[:count], self.kernel
-        for block in blocks(own, self.together) if kernel is None else ():
+        own = scores[:count]
+        if self.kernel is not None:
+            self._to_gradient_by(self.kernel, own, target, rows)
+        for block in blocks(own, self.together) if self.kernel is None else ():
             exact = own[block].to(self.exact)
             where = slice(rows.start + block.start, rows.start + min(block.stop, count))
             soft = None if similar is None else similar[:count][block].to(self.exact)
             self._to_gradient(exact, target[block].unsqueeze(1), where, soft)
             if own.dtype != exact.dtype:
                 own[block].copy_(exact)
-        if kernel is not None:
-            self._to_gradient_by(kernel, own, target, rows)
         if self.grad_features is not None:
             if self.is_lifted:
                 torch.div(torch.mm(scores, self.table), self.unit, out=self.grad_features[rows])
@@ -330,7 +330,7 @@ class _ChunkedLoss:
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
     def _to_gradient_by(self, kernel: Callable[..., Any], scores: Tensor, target: Tensor, where: slice) -> None:
-        """Does ``_to_gradient`` by the kernel for GPUs."""
+        """Does ``_to_gradient`` for all rows at once, by the kernel."""
         unit = self.unit if self.weights is None else self.unit * self.weights[where]
         options, offset, grad_offset = self.options, self.logits.offset_V, self.grad_offset
         sums = kernel(

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from .precision import exact
+
 functional: Any = torch.nn.functional
 linear = functional.linear  # which trainings replace by ``even_linear``
 attention = functional.scaled_dot_product_attention  # which ``use`` replaces by ``short_attention``
@@ -244,6 +246,31 @@ class _EvenLinear(torch.autograd.Function):
             over_rows(grad, inputs_NI) if needs_weight else None,
             grad_NO.sum(0) if needs_bias else None,
         )
+
+
+def blas_linear(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Does ``F.linear`` by BLAS on a CPU, forward and backward, in float32 at least.
+
+    oneDNN makes a kernel for every new number of rows, which takes longer than the product of a few rows.
+    """
+    if inputs.device.type != "cpu":
+        return linear(inputs, weight)
+    return _BlasLinear.apply(exact(inputs), exact(weight))
+
+
+class _BlasLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs_NI: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(inputs_NI, weight)
+        with of_vectors(inputs_NI):
+            return inputs_NI @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, grad_NO: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs_NI, weight = ctx.saved_tensors
+        needs_inputs, needs_weight = ctx.needs_input_grad
+        with of_vectors(grad_NO):
+            return grad_NO @ weight if needs_inputs else None, grad_NO.t() @ inputs_NI if needs_weight else None
 
 
 def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:

@@ -263,14 +263,31 @@ def test_commands_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits == [["7", "256"]]  # before the first product, at which they are read
 
 
-@pytest.mark.parametrize(("layer", "kernels"), [("classes", 1024), ("softmax", 256)])
-def test_classes_keep_the_kernels_of_their_products(layer: str, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class's words and their number in a batch make a shape: some hundreds, of which 256 kernels forget most."""
-    kept: list[int] = []
-    monkeypatch.setattr(cpu, "choose", lambda way, kernels: kept.append(kernels))
-    command = ["data", "--task", "contiguous_lm", "--arch", "zaremba_lm_small", "--output-layer", layer]
-    options.parse_args_and_arch(options.get_training_parser(), command)
-    assert kept == [kernels]
+class Libraries(TorchDispatchMode):
+    """Which library multiplies each matrix by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_products: list[str] = []
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+            self.of_products.append(products.in_use())
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_blas_linear_is_linear_by_blas(dtype: torch.dtype) -> None:
+    inputs, weight, grad = torch.randn(7, 5).to(dtype), torch.randn(3, 5).to(dtype), torch.randn(7, 3).to(dtype)
+    given = [each.clone().requires_grad_() for each in (inputs, weight)]
+    with products.multiplying_by("onednn"), Libraries() as libraries:
+        result = products.blas_linear(*given)
+        result.backward(grad.to(result.dtype))
+    assert libraries.of_products == ["blas"] * 3
+    i, w, g = inputs.double(), weight.double(), grad.double()
+    for found, exact in zip([result, *(each.grad for each in given)], [i @ w.t(), g @ w, g.t() @ i], strict=True):
+        torch.testing.assert_close(found, exact.to(found.dtype))
+    assert result.dtype == (dtype if dtype == torch.float64 else torch.float32)
 
 
 @pytest.mark.parametrize("shape", [(63, 8), (64, 8), (3, 50, 8), (520, 1, 8)])

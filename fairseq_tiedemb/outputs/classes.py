@@ -12,14 +12,13 @@ from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..head import no_counts
 from ..precision import exact
-from ..products import fill
+from ..products import blas_linear
 from .class_file import of_another_file
 from .counted import CountedHead
 from .segments import as_slice, rows_of_sets
 
 logger = logging.getLogger(__name__)
 NONE = -1  # class number of tokens without a class, whose probability is 0
-ROWS = 8  # a class's product has a multiple of them on CPUs, where one row is slow, and so is each new number of rows
 
 
 class ClassBased(CountedHead):
@@ -126,7 +125,7 @@ class ClassBased(CountedHead):
         in_class, sets = [of_class[:0]], list(zip(self.words, self.sets, strict=True))
         rows_of_present = rows_of_sets(self.table, [sets[number] for number in present])
         for rows, own, target in zip(rows_of_present, mapped.split(sizes), place.split(sizes), strict=True):
-            scores = rows.scores(fill(own, 1 if own.is_cuda else ROWS))[: len(own)]
+            scores = rows.scores(own, blas_linear)
             in_class.append(-F.cross_entropy(scores, target, reduction="none"))
         log_prob_N = torch.full_like(class_N, -torch.inf, dtype=of_class.dtype)
         return log_prob_N.index_copy(0, order, of_class + torch.cat(in_class))

@@ -40,7 +40,7 @@ def commands_choose_products(original: Any, parser: argparse.ArgumentParser, *ar
     parsed = original(parser, *args, **kwargs)
     command = parsed[0] if isinstance(parsed, tuple) else parsed
     if hasattr(command, "products"):
-        choose(command.products, kernels=1024 if getattr(command, "output_layer", None) == "classes" else 256)
+        choose(command.products)
         del command.products  # a model of fairseq's would save it with its own options
     return parsed
 
@@ -120,12 +120,12 @@ def products_have_even_rows(original: Any, self: Trainer, *args: Any, **kwargs: 
         return original(self, *args, **kwargs)
 
 
-def choose(way: str | None, kernels: int = 256) -> None:
+def choose(way: str | None) -> None:
     """Choose the library for this command by the value of `--products`, and log it; warn of threads that spin."""
     global _in_use, _by_hand
     # By themselves oneDNN and torch's layer above it keep 1,024 kernels each. Where lengths differ from batch to batch
-    # these are gigabytes, few of them used again; classes use hundreds. Both read their limit at the first product.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(kernels))
+    # these are gigabytes, and few are used again. Both read their limit at the first product.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "32")  # torch's
     before, chosen = _in_use, fast_products(way)
     _by_hand = (way or os.environ.get(VARIABLE) or "auto") != "auto"
