@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from fairseq_tiedemb.terminal import printable
 
@@ -116,8 +116,7 @@ def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
         yield int(match[1]), None if subset == "train" else subset, float(perplexity)
 
 
-@dataclass
-class Series:
+class Series(NamedTuple):
     """A run to be shown: its label and two curves, which may be empty."""
 
     label: str

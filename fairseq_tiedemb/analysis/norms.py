@@ -4,9 +4,8 @@ Source: Liu et al. 2020, section 3.2.2 and figure 2: rows of one shared table ha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +21,7 @@ from fairseq_tiedemb.terminal import printable
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 
-@dataclass
-class Norms:
+class Norms(NamedTuple):
     """The row norms of one table."""
 
     label: str  # in the output, "[1]"

@@ -8,10 +8,9 @@ import difflib
 import logging
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +35,7 @@ SIZES = re.compile(
 )
 
 
-@dataclass
-class Preset:
+class Preset(NamedTuple):
     """The description of a preset of this package, a value of `--arch`."""
 
     name: str

@@ -5,8 +5,7 @@ batch does not read get the output's part alone.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from fairseq.modules import AdaptiveInput
@@ -15,8 +14,7 @@ from torch import Tensor
 from fairseq_tiedemb.analysis.columns import aligned
 
 
-@dataclass(frozen=True)
-class RoleGradients:
+class RoleGradients(NamedTuple):
     """The two parts of one batch's gradient: through the input embedding, and through the logits."""
 
     input_VD: Tensor

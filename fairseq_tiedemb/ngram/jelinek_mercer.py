@@ -14,7 +14,7 @@ Sources: Jelinek & Mercer 1980; Chen & Goodman 1999, section 2.3.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,7 @@ def weight_of(weights: Reals, totals: Reals, buckets: Indices) -> Reals:
     return np.where(totals > 0, weights[buckets], 0.0)
 
 
-@dataclass
-class Seen:
+class Seen(NamedTuple):
     """One order's statistics of the M held-out words: c(hw) / N_h (0 if N_h is 0), N_h, and the bucket of h."""
 
     ratios: Reals

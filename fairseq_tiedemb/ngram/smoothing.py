@@ -23,7 +23,7 @@ Sources: Chen & Goodman, An empirical study of smoothing techniques for language
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 SMALLEST_ROOM = 1e-9
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """The counts of one order n, as a method sees them, and the parameters of methods."""
 
     n: int
@@ -50,8 +49,7 @@ class Counted:
     weights: tuple[Reals, ...]  # Jelinek-Mercer's lambda, by order; empty for other methods
 
 
-@dataclass(frozen=True)
-class Discounts:
+class Discounts(NamedTuple):
     """The discounts of one order's counts."""
 
     taken: NDArray[np.floating]  # (G,), delta(hw)
@@ -142,8 +140,7 @@ def three_discounts(order: Counted) -> Discounts:
 INTERPOLATED, BACK_OFF = "interpolated", "back-off"
 
 
-@dataclass(frozen=True)
-class Smoothing:
+class Smoothing(NamedTuple):
     """A smoothing method."""
 
     title: str  # name in print

@@ -2,9 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -23,8 +23,7 @@ from fairseq_tiedemb.vectors.word_table import WordTable
 CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A table of word vectors on disk, as a user names it."""
 
     path: Path  # a checkpoint, a folder of transformers, a safetensors file, or vectors as text
