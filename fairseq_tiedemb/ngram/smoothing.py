@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Indices, Reals
-from .jelinek_mercer import bucket, weight_of
+from .jelinek_mercer import bucket
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -101,7 +101,7 @@ def good_turing(counts: Indices, k: int) -> list[float | None]:
 def jelinek_mercer(order: Counted) -> Discounts:
     """delta = (1 - lambda(h)) c."""
     weights = order.weights[order.n - 1]
-    own = weight_of(weights, order.totals, bucket(order.totals, len(weights)))
+    own = np.where(order.totals > 0, weights[bucket(order.totals, len(weights))], 0.0)
     return Discounts((1 - own)[order.histories] * order.counts)
 
 
