@@ -137,23 +137,19 @@ def _check(arguments: argparse.Namespace) -> None:
     for name, method in (("katz_k", "katz"), ("weights_by", "jelinek-mercer")):
         if smoothing != method:
             refuse_options(arguments, [name], needs=f"--smoothing {method}", got=smoothing)
-    _check_held_out(arguments, smoothing)
-    if arguments.arpa is not None:
-        one_each = [arguments.held_out, arguments.dict, read_arpa]
-        inputs = [*train, *arguments.test, *one_each, *chain.from_iterable(interpolate)]
-        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
-    check_files(interpolate, 1 + len(arguments.test))
-
-
-def _check_held_out(arguments: argparse.Namespace, smoothing: str) -> None:
-    """Checks that there is a text for weights, if there are any to estimate, and that it is no text of TRAIN."""
+    # A text for weights, if there are any to estimate, which is no text of TRAIN.
     held_out = arguments.held_out
-    weighted = "--interpolate" if arguments.interpolate else f"--smoothing {smoothing}"
-    if not (arguments.interpolate or SMOOTHINGS[smoothing].needs_held_out):
+    weighted = "--interpolate" if interpolate else f"--smoothing {smoothing}"
+    if not (interpolate or SMOOTHINGS[smoothing].needs_held_out):
         needs = "weights to estimate, of --smoothing jelinek-mercer or --interpolate"
         refuse_options(arguments, ["held_out"], needs=needs, got=weighted)
     elif held_out is None:
         needs = f"text that is not in TRAIN, for the weights of {weighted}"
         raise ValueError(f"--held-out: needs {needs}; got none. Use the validation text.")
-    elif os.path.realpath(held_out) in map(os.path.realpath, arguments.train):
+    elif os.path.realpath(held_out) in map(os.path.realpath, train):
         raise ValueError(f"--held-out: needs text that is not in TRAIN; got {held_out}, which is. Use validation text.")
+    if arguments.arpa is not None:
+        one_each = [held_out, arguments.dict, read_arpa]
+        inputs = [*train, *arguments.test, *one_each, *chain.from_iterable(interpolate)]
+        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
+    check_files(interpolate, 1 + len(arguments.test))
