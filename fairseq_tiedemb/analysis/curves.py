@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from fairseq_tiedemb.terminal import printable
 
@@ -47,10 +47,9 @@ class Run:
             return next(iter(self.valid.values()), {})
         if subset not in self.valid:
             names = list(self.valid)
-            has = f"{path} has {', '.join(names)}" if names else f"{path} has no validation"
-            needs = "a validation subset that every log has"
-            use = f"{f'--subset {names[0]}' if names else 'logs of runs with validation'}"
-            raise ValueError(f"--subset: needs {needs}; got {subset!r}, but {has}. Use {use}.")
+            got = f"{subset!r}, but {path} has {', '.join(names) or 'no validation'}"
+            use = f"--subset {names[0]}" if names else "logs of runs with validation"
+            raise ValueError(f"--subset: needs a validation subset that every log has; got {got}. Use {use}.")
         return self.valid[subset]
 
 
@@ -116,8 +115,7 @@ def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
         yield int(match[1]), None if subset == "train" else subset, float(perplexity)
 
 
-@dataclass
-class Series:
+class Series(NamedTuple):
     """A run to be shown: its label and two curves, which may be empty."""
 
     label: str

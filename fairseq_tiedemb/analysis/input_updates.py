@@ -5,7 +5,7 @@ output embedding updates every row at each timestep."
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
 FEW = 10
 
 
-@dataclass(frozen=True)
-class InputUpdates:
+class InputUpdates(NamedTuple):
     """How often one epoch updates the rows of an input embedding."""
 
     updates_V: np.ndarray  # batches that contain the word

@@ -4,9 +4,8 @@ Source: Liu et al. 2020, section 3.2.2 and figure 2: rows of one shared table ha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +21,7 @@ from fairseq_tiedemb.terminal import printable
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 
-@dataclass
-class Norms:
+class Norms(NamedTuple):
     """The row norms of one table."""
 
     label: str  # in the output, "[1]"
@@ -35,7 +33,7 @@ class Norms:
 
 
 def table_norms(model: dict[str, Any], *, path: Path, is_fairseqs: bool = True) -> list[Norms]:
-    """Returns the row norms of the embedding tables in a checkpoint's state dict, without padding rows.
+    """Returns the row norms, in float64, of the embedding tables in a checkpoint's state dict, without padding rows.
 
     If it is not fairseq's (`is_fairseqs`), all its entries are tables, and no row is padding. ValueError, naming the
     checkpoint, if it has no embedding table, or one with inf or nan.
@@ -46,22 +44,18 @@ def table_norms(model: dict[str, Any], *, path: Path, is_fairseqs: bool = True) 
         needs, got = "a model with an embedding table (embed_tokens, output_projection, ...)", f"{path}, which has none"
         raise ValueError(f"TABLE: needs {needs}; got {got}. Use a checkpoint of a model with a vocabulary.")
     require_finite({names[0]: table for names, table in tables}, str(path), flag="TABLE")
-    return [
-        _row_norms(model, f"[{number}]", names, table, is_fairseqs) for number, (names, table) in enumerate(tables, 1)
-    ]
-
-
-def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Tensor, is_fairseqs: bool) -> Norms:
-    """Returns the row norms of a table in float64, without the padding row; of a short-list by its words' rows."""
-    values, rows, size = table_VD.double().norm(dim=1).numpy(), np.arange(len(table_VD)), len(table_VD)
-    over = names[0].removesuffix("weight") + "over."
-    listed, counts = model.get(over + "listed"), model.get(over + "counts")
-    if listed is not None and counts is not None and len(listed) == size:
-        rows, size = listed.numpy(), len(counts)
-    if is_fairseqs and has_padding_row(names[0]):
-        is_word = rows != PADDING_ROW
-        values, rows, table_VD = values[is_word], rows[is_word], table_VD[torch.from_numpy(is_word)]
-    return Norms(label, names, rows, values, size, table_VD)
+    norms = []
+    for number, (names, table_VD) in enumerate(tables, start=1):
+        values, rows, size = table_VD.double().norm(dim=1).numpy(), np.arange(len(table_VD)), len(table_VD)
+        over = names[0].removesuffix("weight") + "over."
+        listed, counts = model.get(over + "listed"), model.get(over + "counts")
+        if listed is not None and counts is not None and len(listed) == size:  # of a short-list by its words' rows
+            rows, size = listed.numpy(), len(counts)
+        if is_fairseqs and has_padding_row(names[0]):
+            is_word = rows != PADDING_ROW
+            values, rows, table_VD = values[is_word], rows[is_word], table_VD[torch.from_numpy(is_word)]
+        norms.append(Norms(f"[{number}]", names, rows, values, size, table_VD))
+    return norms
 
 
 def parameter_norms(model: dict[str, Any]) -> str:

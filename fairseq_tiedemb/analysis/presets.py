@@ -8,10 +8,8 @@ import difflib
 import logging
 import re
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,8 +24,6 @@ from fairseq_tiedemb.models.word2vec import Word2Vec
 from fairseq_tiedemb.training.extensions import extensions_of
 from fairseq_tiedemb.training.help import model_defaults
 
-PACKAGE = Path(__file__).resolve().parent.parent
-
 WORDS = 10_000
 MOST_WORDS = 10_000_000  # fairseq's dictionary holds all words in memory
 # Options that a description shows: sizes, dropout, and the use of tables.
@@ -36,8 +32,7 @@ SIZES = re.compile(
 )
 
 
-@dataclass
-class Preset:
+class Preset(NamedTuple):
     """The description of a preset of this package, a value of `--arch`."""
 
     name: str
@@ -55,7 +50,7 @@ def families() -> dict[str, list[str]]:
     """Returns the names of all presets, grouped under the first docstring line of their model's module."""
     presets: dict[str, list[str]] = {}
     for name, model in ARCH_MODEL_REGISTRY.items():
-        if model.__module__.startswith(f"{PACKAGE.name}."):
+        if model.__module__.startswith("fairseq_tiedemb."):
             about = (sys.modules[model.__module__].__doc__ or "").partition("\n")[0]
             presets.setdefault(about, []).append(name)
     return presets
@@ -82,8 +77,10 @@ def describe(name: str, *, words: int | None = None) -> Preset:
 
 
 def _describe(name: str, model_class: Any, words: int | None) -> Preset:
-    settings, own = _settings(name)
-    settings |= dict.fromkeys(model_class.turned_on, True)
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", name])
+    settings = model_defaults(name, vars(args)) | dict.fromkeys(model_class.turned_on, True)
+    own = next(group for group in parser._action_groups if group.title == "Model-specific configuration")
     cutoffs = " ".join(str(value) for key, value in settings.items() if key.endswith("_cutoff"))
     needed = 1 + max(map(int, re.findall(r"\d+", cutoffs)), default=4)
     usual = max(WORDS, 2 * needed - 2)
@@ -101,20 +98,12 @@ def _describe(name: str, model_class: Any, words: int | None) -> Preset:
         in_tables=sum(layer.weight.numel() for layer in layers),
         options={
             key: settings[key]
-            for key in own
+            for key in (action.dest for action in own._group_actions)
             if key in model_class.turned_on or SIZES.search(key) and settings.get(key) not in (None, "")
         },
         recipe=extensions_of(model_class).recipe,
         recipe_yields=extensions_of(model_class).recipe_yields,
     )
-
-
-def _settings(name: str) -> tuple[dict[str, Any], list[str]]:
-    """Returns fairseq-train's options for `--arch NAME`, and the names of the model's own options."""
-    parser = options.get_training_parser()
-    args = options.parse_args_and_arch(parser, ["data", "--arch", name])
-    own = next(group for group in parser._action_groups if group.title == "Model-specific configuration")
-    return model_defaults(name, vars(args)), [action.dest for action in own._group_actions]
 
 
 def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> Any:

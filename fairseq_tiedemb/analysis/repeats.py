@@ -6,8 +6,7 @@ grows with p(i_t | i_1..i_t), which "is expected to be close to zero, since word
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +16,7 @@ from fairseq_tiedemb.analysis.language_models import log_probabilities
 SHOWN = 3
 
 
-@dataclass(frozen=True)
-class Repeats:
+class Repeats(NamedTuple):
     """Repetition in a text, over the tokens that follow a word of their own sentence."""
 
     probabilities: np.ndarray  # p(w_{t-1} | history), the model's probability of a repeat, float64

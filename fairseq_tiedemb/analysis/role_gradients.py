@@ -5,8 +5,7 @@ batch does not read get the output's part alone.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from fairseq.modules import AdaptiveInput
@@ -15,8 +14,7 @@ from torch import Tensor
 from fairseq_tiedemb.analysis.columns import aligned
 
 
-@dataclass(frozen=True)
-class RoleGradients:
+class RoleGradients(NamedTuple):
     """The two parts of one batch's gradient: through the input embedding, and through the logits."""
 
     input_VD: Tensor
@@ -33,13 +31,11 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
     padding row. The model is not changed. ValueError if it is adaptive, or has no output table with one row per word.
     """
     embed, weight_out = _tables(model)
-    vectors: list[Tensor] = []
-    leaves: list[Tensor] = []
+    cuts: list[tuple[Tensor, Tensor]] = []  # x as the table computes it, and as a leaf
 
     def cut(module: Any, inputs: Any, output: Tensor) -> Tensor:
-        vectors.append(output)
-        leaves.append(output.detach().requires_grad_())
-        return leaves[-1]
+        cuts.append((output, output.detach().requires_grad_()))
+        return cuts[-1][1]
 
     hook = embed.register_forward_hook(cut)
     try:
@@ -49,8 +45,9 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
     target = batch["target"]
     is_word = target.ne(pad)
     loss = -log_p_BTV.gather(2, target.unsqueeze(2)).squeeze(2)[is_word].mean()
-    from_vectors, output = torch.autograd.grad(loss, [leaves[0], weight_out])
-    (into_table,) = torch.autograd.grad(vectors[0], embed.weight, from_vectors)
+    vectors, leaf = cuts[0]
+    from_vectors, output = torch.autograd.grad(loss, [leaf, weight_out])
+    (into_table,) = torch.autograd.grad(vectors, embed.weight, from_vectors)
     source = batch["net_input"]["src_tokens"]
     return RoleGradients(into_table, output, source[source.ne(pad)].unique(), embed.weight is weight_out)
 

@@ -128,22 +128,16 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
                     stdout.flush()
             return run(arguments)
     except OSError as error:
+        got = f"an error of the system ({error.strerror})"
         if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             if error.filename is None or debugging():
                 raise
-            return refuse(
-                parser.prog,
-                f"{error.filename}: needs a file that the system opens; got an error of the system ({error.strerror}). "
-                "Use another.",
-            )
+            return refuse(parser.prog, f"{error.filename}: needs a file that the system opens; got {got}. Use another.")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
         if isinstance(error, BrokenPipeError):  # `| head` has read enough
             return 128 + signal.SIGPIPE
-        return refuse(
-            parser.prog,
-            f"standard output: needs a disk that takes it all; got an error of the system ({error.strerror}). Use "
-            "another place, or make room.",
-        )
+        use = "another place, or make room"
+        return refuse(parser.prog, f"standard output: needs a disk that takes it all; got {got}. Use {use}.")
     except KeyboardInterrupt as interrupt:
         number = signal.Signals(*interrupt.args or (signal.SIGINT,))
     except ValueError as error:  # what a user can mend has a message that says how
@@ -153,11 +147,8 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(PACKAGE.name):
             raise
-        return refuse(
-            parser.prog,
-            f"this command needs the package {error.name}; got a Python without it, {sys.executable}. Use pip install, "
-            "without --no-deps.",
-        )
+        needs, got = f"the package {error.name}", f"a Python without it, {sys.executable}"
+        return refuse(parser.prog, f"this command needs {needs}; got {got}. Use pip install, without --no-deps.")
     # Here the error's frames are gone, and with them the folders that they had open.
     return end_by(number, parser.prog)
 

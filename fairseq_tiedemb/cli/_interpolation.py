@@ -40,23 +40,17 @@ def read_models(
     """
     by_model = []
     for files in models:
-        scores = _scores(files, texts)
+        if ngram.is_word_scores(files[0], flag="--interpolate"):
+            scores = [ngram.read_word_scores(path, flag="--interpolate") for path in files]
+        else:
+            vocabulary, model = ngram.BackoffModel.read_arpa(files[0], flag="--interpolate")
+            tokens = (vocabulary.read([path], flag="--interpolate") for path in texts)
+            scores = [ngram.WordScores(words_of(each, vocabulary), model.log_probabilities(each)) for each in tokens]
         words = words or [each.tokens for each in scores]
         for text, expected, each in zip(texts, words, scores, strict=True):
             _check_same_tokens(expected, each.tokens, text=text, name=" ".join(files))
         by_model.append([each.logs for each in scores])
     return by_model
-
-
-def _scores(files: Sequence[str], texts: Sequence[str]) -> list[ngram.WordScores]:
-    if ngram.is_word_scores(files[0], flag="--interpolate"):
-        return [ngram.read_word_scores(path, flag="--interpolate") for path in files]
-    vocabulary, model = ngram.BackoffModel.read_arpa(files[0], flag="--interpolate")
-    by_text = []
-    for path in texts:
-        tokens = vocabulary.read([path], flag="--interpolate")
-        by_text.append(ngram.WordScores(words_of(tokens, vocabulary), model.log_probabilities(tokens)))
-    return by_text
 
 
 def _check_same_tokens(expected: Sequence[str], found: Sequence[str], *, text: str, name: str) -> None:

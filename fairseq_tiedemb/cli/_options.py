@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fairseq_tiedemb.option_checks import flag_of
+
 LARGEST = 10**15  # whole number, which torch and numpy take
 
 
@@ -45,8 +47,7 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs
     for name in names:
         value = getattr(arguments, name)
         if value is not None and value is not False:  # 0 is given
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag}: needs {needs}; got {value if got is None else got}. Leave it out.")
+            raise ValueError(f"{flag_of(name)}: needs {needs}; got {value if got is None else got}. Leave it out.")
 
 
 def add_user_dir(parser: argparse.ArgumentParser) -> None:

@@ -8,19 +8,16 @@ from typing import Any
 from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir
 
-TABLE_HELP = (
-    "a checkpoint of fairseq's or ours, a folder of Hugging Face's transformers or its safetensors file, or vectors as "
-    "text (word2vec's, GloVe's); PATH:ROLE and PATH:TENSOR choose one of its tables; a "
-    "model alone stands for all tables of its decoder"
-)
-
 # Patterns of files that are read beside a checkpoint, or in a folder of transformers.
 BESIDE = ("dict*.txt", "vocab.*", "*.json", "*.safetensors")
 
 
 def add_tables(parser: argparse.ArgumentParser, *, nargs: str | int = "+") -> None:
     """Adds TABLE, and the options that choose a file's table and its words."""
-    parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=TABLE_HELP)
+    about = "a checkpoint of fairseq's or ours, a folder of Hugging Face's transformers or its safetensors file, or "
+    about += "vectors as text (word2vec's, GloVe's); PATH:ROLE and PATH:TENSOR choose one of its tables; a model alone "
+    about += "stands for all tables of its decoder"
+    parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=about)
     about = "role of every TABLE given without one: in, out or tied in the decoder or language model; sum is in + "
     about += "out; source is the encoder's input"
     parser.add_argument("--role", choices=tuple(ROLES), help=about)

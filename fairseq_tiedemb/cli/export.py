@@ -43,9 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Writes the model, and prints its kind."""
     for target, options in OPTIONS.items():
-        if target != arguments.to:
-            others = [name for name in options if name not in OPTIONS[arguments.to]]
-            refuse_options(arguments, others, needs=f"--to {target}")
+        others = [name for name in options if name not in OPTIONS[arguments.to]]
+        refuse_options(arguments, others, needs=f"--to {target}")
     if arguments.to == "fairseq":
         check_output(arguments.output, flag="OUT", inputs=[arguments.checkpoint])
     else:

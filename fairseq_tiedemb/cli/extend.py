@@ -18,11 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dictionary", type=Path, nargs="+", action="extend", required=True, metavar="FILE", help=about
     )
     start = parser.add_mutually_exclusive_group()
-    for flag, about in (
-        ("--vectors", "word vectors as text, for the input rows of new words"),
-        ("--pieces", "lines `word piece piece ...`, the pieces that the training cut new words into"),
-    ):
-        start.add_argument(flag, type=Path, metavar="FILE", help=about)
+    about = "word vectors as text, for the input rows of new words"
+    start.add_argument("--vectors", type=Path, metavar="FILE", help=about)
+    about = "lines `word piece piece ...`, the pieces that the training cut new words into"
+    start.add_argument("--pieces", type=Path, metavar="FILE", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:

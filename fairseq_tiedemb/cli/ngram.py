@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairseq_tiedemb.cli._interpolation import check_files, print_interpolation, read_models, words_of
 from fairseq_tiedemb.cli._options import refuse_options
@@ -92,7 +91,12 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
     if train is None:
         name, seen = f"ARPA file {arguments.read_arpa}, order {model.order}", ""
     else:
-        model = _estimated(arguments, train, vocabulary.size, tokens[0] if held_out else None)
+        weights = {"held_out": tokens[0] if held_out else None, "weights_by_count": arguments.weights_by != "order"}
+        model = SmoothedModel(train, size=vocabulary.size, **weights, **_options(arguments))
+        for order in model.fallbacks:
+            taken = " ".join(str(round(value, 4)) for value in model.discounts[order - 1])
+            what = f"too few different counts to estimate the discounts of order {order}, as is usual of small texts"
+            note(f"fairseq-tiedemb ngram: {what}: taking {taken}")
         name, seen = f"{model.title}, order {model.order}", f"{np.count_nonzero(train != BOS):,} tokens, "
     ngrams = ", ".join(f"{len(keys):,}" for keys in model.keys)
     print(f"{name}: {seen}{vocabulary.size - 1:,} types with </s>; n-grams by order: {ngrams}")
@@ -115,19 +119,6 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     return DEFAULTS | {name: value for name, value in given.items() if value is not None} | {"form": form}
 
 
-def _estimated(
-    arguments: argparse.Namespace, train: NDArray[np.int32], size: int, held_out: NDArray[np.int32] | None
-) -> SmoothedModel:
-    by_count = arguments.weights_by != "order"
-    model = SmoothedModel(train, size=size, held_out=held_out, weights_by_count=by_count, **_options(arguments))
-    for order in model.fallbacks:
-        note(
-            f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {order}, as "
-            f"is usual of small texts: taking {' '.join(str(round(value, 4)) for value in model.discounts[order - 1])}"
-        )
-    return model
-
-
 def _check(arguments: argparse.Namespace) -> None:
     """Checks the options before any file is read."""
     train, read_arpa, interpolate = arguments.train, arguments.read_arpa, arguments.interpolate
@@ -146,25 +137,19 @@ def _check(arguments: argparse.Namespace) -> None:
     for name, method in (("katz_k", "katz"), ("weights_by", "jelinek-mercer")):
         if smoothing != method:
             refuse_options(arguments, [name], needs=f"--smoothing {method}", got=smoothing)
-    _check_held_out(arguments, smoothing)
-    if arguments.arpa is not None:
-        one_each = [arguments.held_out, arguments.dict, read_arpa]
-        inputs = [*train, *arguments.test, *one_each, *chain.from_iterable(interpolate)]
-        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
-    check_files(interpolate, 1 + len(arguments.test))
-
-
-def _check_held_out(arguments: argparse.Namespace, smoothing: str) -> None:
-    """Checks that there is a text for weights, if there are any to estimate, and that it is no text of TRAIN."""
+    # A text for weights, if there are any to estimate, which is no text of TRAIN.
     held_out = arguments.held_out
-    weighted = "--interpolate" if arguments.interpolate else f"--smoothing {smoothing}"
-    if not (arguments.interpolate or SMOOTHINGS[smoothing].needs_held_out):
+    weighted = "--interpolate" if interpolate else f"--smoothing {smoothing}"
+    if not (interpolate or SMOOTHINGS[smoothing].needs_held_out):
         needs = "weights to estimate, of --smoothing jelinek-mercer or --interpolate"
         refuse_options(arguments, ["held_out"], needs=needs, got=weighted)
     elif held_out is None:
-        raise ValueError(
-            f"--held-out: needs text that is not in TRAIN, for the weights of {weighted}; got none. Use the validation "
-            "text."
-        )
-    elif os.path.realpath(held_out) in map(os.path.realpath, arguments.train):
+        needs = f"text that is not in TRAIN, for the weights of {weighted}"
+        raise ValueError(f"--held-out: needs {needs}; got none. Use the validation text.")
+    elif os.path.realpath(held_out) in map(os.path.realpath, train):
         raise ValueError(f"--held-out: needs text that is not in TRAIN; got {held_out}, which is. Use validation text.")
+    if arguments.arpa is not None:
+        one_each = [held_out, arguments.dict, read_arpa]
+        inputs = [*train, *arguments.test, *one_each, *chain.from_iterable(interpolate)]
+        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
+    check_files(interpolate, 1 + len(arguments.test))

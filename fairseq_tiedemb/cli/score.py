@@ -26,6 +26,7 @@ from typing import Any
 
 from fairseq_tiedemb.cli._options import add_number, add_user_dir, at_least, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._output import check_output, note, written_aside
+from fairseq_tiedemb.option_checks import flag_of
 
 EXACT = True
 RAW_SAMPLE = 1000  # where --raw is given without a number
@@ -124,8 +125,15 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
 
     import_user_dir(arguments.user_dir)
     model, task = load_language_model(arguments.checkpoint, arguments.data)
-    if arguments.stream:
-        _check_stream(model, task)
+    if arguments.stream:  # could --task contiguous_lm continue the training?
+        if not hasattr(model, "carried_state"):
+            needs = "a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb"
+            raise ValueError(f"--stream: needs {needs}; got {type(model).__name__}. Leave it out.")
+        for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
+            value = getattr(task.args, name, neutral)
+            if value not in (None, neutral):
+                needs = "a model that can be trained on one stream of text"
+                raise ValueError(f"--stream: needs {needs}; got one of {flag_of(name)} {value}. Leave it out.")
     if arguments.raw and begins_with_bos(task):
         needs = "a model that does not predict <s>, whose log Z would count"
         got = f"{arguments.checkpoint}, trained with --add-bos-token"
@@ -133,18 +141,6 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     return model, task
-
-
-def _check_stream(model: Any, task: Any) -> None:
-    """Checks that ``--task contiguous_lm`` could continue the model's training."""
-    if not hasattr(model, "carried_state"):
-        needs = "a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb"
-        raise ValueError(f"--stream: needs {needs}; got {type(model).__name__}. Leave it out.")
-    for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
-        value = getattr(task.args, name, neutral)
-        if value not in (None, neutral):
-            needs = "a model that can be trained on one stream of text"
-            raise ValueError(f"--stream: needs {needs}; got one of --{name.replace('_', '-')} {value}. Leave it out.")
 
 
 def _read(paths: Sequence[str]) -> list[str]:

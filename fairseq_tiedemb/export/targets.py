@@ -126,10 +126,9 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
         return f"needs one width of tied bands; got --decoder-output-dim {widths[0]}, --decoder-embed-dim {widths[1]}"
     task = settings["task"]
     if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
-        return (
-            "needs one dictionary for both languages, since folding unties the tables, and fairseq's then have the "
-            f"words of one language each; got --merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
-        )
+        needed = "one dictionary for both languages, since folding unties the tables, and fairseq's then have the words"
+        got = f"--merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
+        return f"needs {needed} of one language each; got {got}"
     return None
 
 

@@ -18,10 +18,8 @@ try:
     from ctranslate2.specs import transformer_spec
     from ctranslate2.specs.common_spec import Activation
 except ModuleNotFoundError as error:
-    raise ValueError(
-        f"--to ctranslate2: needs the package ctranslate2; got a Python without it, {sys.executable}. Use pip install "
-        "ctranslate2."
-    ) from error
+    needs, got = "the package ctranslate2", f"a Python without it, {sys.executable}"
+    raise ValueError(f"--to ctranslate2: needs {needs}; got {got}. Use pip install ctranslate2.") from error
 
 MEAN = 0  # of all attention heads, as the alignment, as in fairseq
 

@@ -59,12 +59,16 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if not stays_tied(config):
         stock_options |= {key: False for key in (TYING, THREE_WAY, MERGED) if key in stock_options}
+    criterion = config["criterion"]
+    if criterion.get("_name") == "tied_cross_entropy":  # of which fairseq-validate can build fairseq's equivalent
+        criterion = {key: criterion[key] for key in ("label_smoothing", "sentence_avg")}
+        criterion |= {"_name": "label_smoothed_cross_entropy", "report_accuracy": False, "ignore_prefix_size": 0}
     as_saved = as_namespace and isinstance((state.get("cfg") or {}).get("model"), Namespace)
     exported = {
         **config,
         "model": Namespace(**stock_options) if as_saved else _plain(stock_options),
         "common": {**config["common"], "user_dir": None},
-        "criterion": _stock_criterion(config["criterion"]),
+        "criterion": criterion,
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
     if "extra_state" in kept:
@@ -170,11 +174,3 @@ def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
         use = "--user-dir with the package that registered the method in training"
         raise ValueError(f"CHECKPOINT: needs {needs}; got none for {', '.join(missing)}. Use {use}.")
     return module
-
-
-def _stock_criterion(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the options of fairseq's equivalent of our criterion, which fairseq-validate can build."""
-    if options.get("_name") != "tied_cross_entropy":
-        return options
-    kept = {key: options[key] for key in ("label_smoothing", "sentence_avg")}
-    return {"_name": "label_smoothed_cross_entropy", "report_accuracy": False, "ignore_prefix_size": 0, **kept}

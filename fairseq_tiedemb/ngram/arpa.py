@@ -101,6 +101,7 @@ class _Reader:
         self.number = 0
         self.ahead = BytesIO()  # what was read of the file, and not yet used
         self.vocabulary, self.tables = Vocabulary(), Tables([], [], [])
+        self.vocabulary.source, self.vocabulary.remedy = str(path), f"a model that was estimated with {UNKNOWN}"
 
     def model(self) -> tuple[Vocabulary, Tables]:
         counts, line = self._header()
@@ -119,7 +120,10 @@ class _Reader:
             if n < len(counts):
                 self.tables.backoffs.append(backoffs[order])
             if n == 1:
-                self._close()
+                for index, mark in enumerate(MARKS):
+                    if index not in keys:
+                        raise self._error(f"{mark} among the 1-grams", "none")
+                self.vocabulary.close()
             line = self._next()
         if line != b"\\end\\":
             raise self._error("the line \\end\\ after the n-grams that its header counts", line)
@@ -129,10 +133,8 @@ class _Reader:
     def _error(self, need: str, got: bytes | str, number: int | None = None) -> ValueError:
         if isinstance(got, bytes):
             got = repr(got.decode("utf-8", "replace")) if got else "its end"
-        return ValueError(
-            f"{self.flag}: needs {need}; got {got} in line {number or self.number} of {self.path}. Use a whole ARPA "
-            "file, as ngram --arpa, SRILM or KenLM writes it."
-        )
+        place, use = f"line {number or self.number} of {self.path}", "as ngram --arpa, SRILM or KenLM writes it"
+        return ValueError(f"{self.flag}: needs {need}; got {got} in {place}. Use a whole ARPA file, {use}.")
 
     def _next(self) -> bytes:
         """Returns the next line that is not blank, stripped; b"" at the end of the file."""
@@ -156,13 +158,6 @@ class _Reader:
         if not counts:
             raise self._error("a line `ngram 1=COUNT`", line)
         return counts, line
-
-    def _close(self) -> None:
-        for index, mark in enumerate(MARKS):
-            if index not in self.tables.keys[0]:
-                raise self._error(f"{mark} among the 1-grams", "none")
-        self.vocabulary.close()
-        self.vocabulary.source, self.vocabulary.remedy = str(self.path), f"a model that was estimated with {UNKNOWN}"
 
     def _parts(self, n: int, count: int) -> Iterator[tuple[Indices, Reals, Reals]]:
         """Yields keys, probabilities and back-off weights of the n-grams of one order, in the order of the file."""

@@ -1,7 +1,6 @@
 """Counts n-grams, order by order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +10,7 @@ from .fields import Indices, index_of
 from .text import BOS, EOS
 
 
-@dataclass
-class Level:
+class Level(NamedTuple):
     """The G different n-grams of one order n, sorted."""
 
     # (G,), ascending: the history's index among the (n-1)-grams, times the vocabulary's size, plus the last word.
@@ -49,7 +47,8 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
         suffixes[which] = ids[starts + 1]
         if continuation:
             # No word precedes <s>: an n-gram that starts with it is never a suffix, and keeps its plain count.
-            lower.counts = np.bincount(np.concatenate((suffixes, sentence_starts)), minlength=len(lower.keys))
+            counts = np.bincount(np.concatenate((suffixes, sentence_starts)), minlength=len(lower.keys))
+            levels[-1] = lower._replace(counts=counts)
         ids[starts] = which
         levels.append(Level(keys, suffixes, np.bincount(which, minlength=len(keys))))
     levels[0].counts[BOS] = 0

@@ -14,7 +14,7 @@ Sources: Jelinek & Mercer 1980; Chen & Goodman 1999, section 2.3.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,7 @@ def bucket(totals: Reals, count: int) -> Indices:
     return np.minimum(np.frexp(np.maximum(totals, 1))[1].astype(np.int64) - 1, count - 1)
 
 
-def weight_of(weights: Reals, totals: Reals, buckets: Indices) -> Reals:
-    """Returns lambda(h) of histories by their buckets, from an order's weights by bucket; 0 where N_h is 0."""
-    return np.where(totals > 0, weights[buckets], 0.0)
-
-
-@dataclass
-class Seen:
+class Seen(NamedTuple):
     """One order's statistics of the M held-out words: c(hw) / N_h (0 if N_h is 0), N_h, and the bucket of h."""
 
     ratios: Reals
@@ -61,7 +55,7 @@ def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: 
         counts[n - 1][match.ends[match.seen]] = level.counts[match.ids]
     return [
         Seen(count / np.maximum(total, 1), total, bucket(total, buckets))
-        for count, total in ((c[predicted], t[predicted]) for c, t in zip(counts, totals, strict=True))
+        for count, total in zip(counts[:, predicted], totals[:, predicted], strict=True)
     ]
 
 
@@ -92,7 +86,7 @@ def estimate_weights(
 
 def _round(orders: list[Seen], weights: tuple[Reals, ...], uniform: Reals) -> tuple[tuple[Reals, ...], float]:
     """Returns the weights after a round of EM, and the objective of the weights before it."""
-    used = [weight_of(weight, seen.totals, seen.buckets) for seen, weight in zip(orders, weights, strict=True)]
+    used = [np.where(seen.totals > 0, own[seen.buckets], 0.0) for seen, own in zip(orders, weights, strict=True)]
     probs = [uniform]
     for seen, weight in zip(orders, used, strict=True):
         probs.append(weight * seen.ratios + (1 - weight) * probs[-1])

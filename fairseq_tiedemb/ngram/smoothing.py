@@ -23,13 +23,13 @@ Sources: Chen & Goodman, An empirical study of smoothing techniques for language
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Indices, Reals
-from .jelinek_mercer import bucket, weight_of
+from .jelinek_mercer import bucket
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -37,8 +37,7 @@ FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 SMALLEST_ROOM = 1e-9
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """The counts of one order n, as a method sees them, and the parameters of methods."""
 
     n: int
@@ -50,8 +49,7 @@ class Counted:
     weights: tuple[Reals, ...]  # Jelinek-Mercer's lambda, by order; empty for other methods
 
 
-@dataclass(frozen=True)
-class Discounts:
+class Discounts(NamedTuple):
     """The discounts of one order's counts."""
 
     taken: NDArray[np.floating]  # (G,), delta(hw)
@@ -103,7 +101,7 @@ def good_turing(counts: Indices, k: int) -> list[float | None]:
 def jelinek_mercer(order: Counted) -> Discounts:
     """delta = (1 - lambda(h)) c."""
     weights = order.weights[order.n - 1]
-    own = weight_of(weights, order.totals, bucket(order.totals, len(weights)))
+    own = np.where(order.totals > 0, weights[bucket(order.totals, len(weights))], 0.0)
     return Discounts((1 - own)[order.histories] * order.counts)
 
 
@@ -142,8 +140,7 @@ def three_discounts(order: Counted) -> Discounts:
 INTERPOLATED, BACK_OFF = "interpolated", "back-off"
 
 
-@dataclass(frozen=True)
-class Smoothing:
+class Smoothing(NamedTuple):
     """A smoothing method."""
 
     title: str  # name in print

@@ -34,12 +34,10 @@ def installed(name: str) -> str | None:
 
 def checkout() -> tuple[str | None, bool | None]:
     """The commit of the package's checkout, and whether package or recipes differ from it; (None, None) without one."""
-    if not (REPOSITORY / ".git").exists():
-        return None, None
-    try:
-        return _git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--", *SOURCES))
-    except (OSError, subprocess.CalledProcessError):  # no git, or a commit that is not there yet
-        return None, None
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or a commit that is not there yet
+        if (REPOSITORY / ".git").exists():
+            return _git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--", *SOURCES))
+    return None, None
 
 
 def processor() -> str:

@@ -1,9 +1,9 @@
 """Tables and sections as they are shown, in Markdown and in HTML alike."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
+from typing import NamedTuple
 
 from fairseq_tiedemb.analysis.curves import Series
 
@@ -13,8 +13,7 @@ LARGE = 10**15
 PAPER = "paper"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """What stands in a table: Markdown within a line.
 
     `value` sorts it; None is for what stands last whatever the order, or is sorted as text.
@@ -27,16 +26,14 @@ class Cell:
 NOTHING = Cell("–")
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """A table: its headings, and the cells of its rows, each with its text heading first."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of a report; `name` is its anchor."""
 
     name: str
@@ -45,9 +42,9 @@ class Section:
     grid: Grid | None  # None if nothing was run
     missing: Grid | None = None  # what was not run
     # By caption: learning curves, SVG files. By what opens them: further tables.
-    charts: Mapping[str, Sequence[Series]] = field(default_factory=dict)
-    pictures: Mapping[str, Path] = field(default_factory=dict)
-    details: Mapping[str, Grid] = field(default_factory=dict)
+    charts: Mapping[str, Sequence[Series]] = {}
+    pictures: Mapping[str, Path] = {}
+    details: Mapping[str, Grid] = {}
     subject: str = ""  # the page that it stands on
 
 

@@ -53,12 +53,9 @@ def page(
 
 def classes(grid: Grid) -> list[Markup]:
     """The class attribute of each column: the paper's figures, and long texts."""
-    kinds = ["paper" if heading == PAPER else "" for heading in grid.headings]
-    for row in grid.rows:
-        for place, cell in enumerate(row):
-            if len(cell.text) > LONG:
-                kinds[place] = "text"
-    return [Markup(f' class="{kind}"' if kind else "") for kind in kinds]
+    kinds = {place: "paper" for place, heading in enumerate(grid.headings) if heading == PAPER}
+    kinds |= {place: "text" for row in grid.rows for place, cell in enumerate(row) if len(cell.text) > LONG}
+    return [Markup(f' class="{kinds[place]}"' if place in kinds else "") for place in range(len(grid.headings))]
 
 
 def chart(series: Sequence[Series], name: str) -> Markup:

@@ -45,10 +45,18 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
 
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of a model that scores alike, with a table for each role, which must share one now."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY  # with ours, which built the model
+
     if not _shares(trained.model.state_dict()):
         got = f"{trained.path}, with none that can be taken apart"
         raise ValueError(f"CHECKPOINT: needs shared tables; got {got}. Use it as it is.")
-    changes = _without_sharing(trained.options)
+    options = trained.options
+    changes: dict[str, Any] = {name: False for name in SHARING if name in options}
+    preset = ARCH_MODEL_REGISTRY[preset_of(options)]
+    if turned_on := getattr(preset, "turned_on", ()):  # a preset that shares by its name: that of its model
+        name = next(name for name, model in MODEL_REGISTRY.items() if model is preset.__bases__[0])
+        changes |= {key: name for key in ("_name", "arch") if key in options}
+        changes |= {key: True for key in turned_on if key not in SHARING}
     new = trained.built(trained.task, **changes)
     return trained.start(new, dict, model=changes), "each role has a table of its own, which scores as before"
 
@@ -66,18 +74,3 @@ def _tied(old: Weights, key: str, way: str) -> Tensor:
     if len(both) < 2:
         return both[0] if both else old[key]
     return (both[0] + both[1]) / 2 if way == "mean" else both[way == "output"]
-
-
-def _without_sharing(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of the model without sharing; of a preset that shares by its name, with the name of its model."""
-    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-
-    changes: dict[str, Any] = {name: False for name in SHARING if name in options}
-    preset = ARCH_MODEL_REGISTRY[preset_of(options)]
-    if turned_on := getattr(preset, "turned_on", ()):
-        name = next(name for name, model in MODEL_REGISTRY.items() if model is preset.__bases__[0])
-        changes |= {key: name for key in ("_name", "arch") if key in options}
-        changes |= {key: True for key in turned_on if key not in SHARING}
-    return changes

@@ -5,8 +5,8 @@ Explicit Word Representations", eq. 4 (3CosMul).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,14 @@ BLOCK = 2**22  # scores in memory at a time
 SYNTACTIC = "gram"  # prefix of the names of syntactic sections
 
 
-@dataclass
-class Section:
+class Section(NamedTuple):
     """A named section of questions, which are four lower-case words each."""
 
     name: str
     questions: list[tuple[str, str, str, str]]
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """The result of a section: how many of its questions were asked, and by table how many answers are right."""
 
     name: str

@@ -94,11 +94,10 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
     # In both roles a tied table's vectors have the same direction.
     part = "in" if role == "tied" else role
     if _in_bands(state, part):
-        raise ValueError(
-            f"--role: needs one table for all words; got {part} for {path}, whose tables are bands of several widths "
-            "(--adaptive-input, --adaptive-softmax-cutoff). Use a model without them, or --tensor with the "
-            "name of a band and --dict with its words."
-        )
+        bands = "bands of several widths (--adaptive-input, --adaptive-softmax-cutoff)"
+        needs, got = "one table for all words", f"{part} for {path}, whose tables are {bands}"
+        use = "a model without them, or --tensor with the name of a band and --dict with its words"
+        raise ValueError(f"--role: needs {needs}; got {got}. Use {use}.")
     name = names[part] or (names["in"] if is_output and _tied(state, names) else None)
     weight = state["model"].get(name)
     if name is None or weight.dim() != 2 or not weight.numel():

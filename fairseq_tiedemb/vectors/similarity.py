@@ -5,8 +5,8 @@ Source: Press & Wolf 2016, section 4.1, tables 2 and 3.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from fairseq_tiedemb.vectors.ranks import spearman
 from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
 
-@dataclass(frozen=True)
-class PairSet:
+class PairSet(NamedTuple):
     """Word pairs in lower case with a human score each; its name is the file's. A repeated pair counts again."""
 
     name: str
@@ -24,8 +23,7 @@ class PairSet:
     scores: np.ndarray
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """The result of a set of pairs; by table, Spearman's rho, and how many pairs have both words in it."""
 
     name: str

@@ -2,9 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -23,8 +23,7 @@ from fairseq_tiedemb.vectors.word_table import WordTable
 CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A table of word vectors on disk, as a user names it."""
 
     path: Path  # a checkpoint, a folder of transformers, a safetensors file, or vectors as text
@@ -86,6 +85,7 @@ class Source:
         else:
             matrices = tables_by_role(state, self.role, path=self.path)
         tables, trained_with = [], fingerprints_of_training(state.get("task_state"))
+        counts = (state.get("task_state") or {}).get("word_counts")
         for name, rows_VD in matrices.items():
             side = "source" if name == "source" else side_of(name)
             dictionary = self.dictionary or self._dictionary_of(state, side)
@@ -97,8 +97,10 @@ class Source:
                 needs = f"the {len(rows):,} words that {self.path} was trained with, in their order"
                 got = f"{dictionary}, with other words or another order"
                 raise ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
-            words = without_marks(rows)
-            kept = _trained(state, words)
+            kept = words = without_marks(rows)
+            if counts is not None:  # --task word_pairs drops rare words and ends of sentences
+                fewest = section_of(state, "task")["min_count"]
+                kept = {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
             about = {"dictionary": dictionary, "untrained": len(words) - len(kept)}
             tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, **about))
         return tables
@@ -144,15 +146,6 @@ class Source:
             needs, got = "finite numbers", f"{table.name} with inf or nan for {table.words[int(finite.argmin())]!r}"
             raise ValueError(f"TABLE: needs {needs}; got {got}. Use a checkpoint from before the training diverged.")
         return table
-
-
-def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
-    """Returns the words that training used: ``--task word_pairs`` drops rare words and ends of sentences."""
-    counts = (state.get("task_state") or {}).get("word_counts")
-    if counts is None:
-        return words
-    fewest = section_of(state, "task")["min_count"]
-    return {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
 
 
 def parse_source(text: str, **options: Any) -> Source:
