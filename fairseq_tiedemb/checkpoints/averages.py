@@ -52,12 +52,10 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     for path in paths:
         state = read_checkpoint(path, flag="--inputs")
         model = state["model"]
-        _require_same_meaning(first or state, state, path)
+        first = first or {key: value for key, value in state.items() if key != "last_optimizer_state"}
+        _require_same_meaning(first, state, path)
         require_finite(model, str(path), flag="--inputs")
-        if first:
-            _require_same_entries(first["model"], model, path)
-        else:
-            first = {key: value for key, value in state.items() if key != "last_optimizer_state"}
+        _require_same_entries(first["model"], model, path)
         for key, owner in _owners(model).items():
             weight = model[key] if model[key].dtype == torch.float64 else model[key].float()
             sums[key] = sums[key].add_(weight) if key in sums else weight.clone()

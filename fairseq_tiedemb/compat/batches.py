@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from fairseq import tasks
@@ -111,11 +112,8 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
     # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
     if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
         return original(self, models, sample, **kwargs)
-    pad, self.pad = self.pad, -1  # which is no word
-    try:
+    with mock.patch.object(self, "pad", -1):  # which is no word
         rows = original(self, models, sample, **kwargs)
-    finally:
-        self.pad = pad
     # Lengths are with the words of a --context-window, which are not scored again.
     starts = sample.get("start_indices", [0] * len(lengths))
     for [row], start, length in zip(rows, starts, lengths.tolist(), strict=False):

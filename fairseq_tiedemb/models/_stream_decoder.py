@@ -124,10 +124,8 @@ class StreamDecoder(FairseqIncrementalDecoder):
         """Stores the state after the current batch and drops states that no later batch can need."""
         stream = self.streams[self.training]
         stream.carry(position, state_LBK)
-        if not self.training:
-            stream.forget_all_but_last()
-        elif self._num_updates is None:
-            stream.forget_all_but_last(2)  # fairseq may repeat the last batch
+        if not self.training or self._num_updates is None:
+            stream.forget_all_but_last(2 if self.training else 1)  # fairseq may repeat the last batch of a training
 
     def set_num_updates(self, num_updates: int) -> None:
         """Drops old states when an update begins, because fairseq repeats batches only within an update.

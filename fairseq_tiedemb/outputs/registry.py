@@ -77,14 +77,13 @@ class OutputHead:
     def parse(self, text: str | None) -> Any:
         """The options in ``NAME=VALUE,...``; raises ValueError for unknown names, and for values of another type."""
         types = typing.get_type_hints(self.options)
-        fields = [field.name for field in dataclasses.fields(self.options)]
         values: dict[str, Any] = {}
         for item in filter(None, (text or "").split(",")):
             name, _, value = item.strip().partition("=")
-            if name not in fields:
+            if name not in types:
                 raise ValueError(
-                    f"--output-layer-options: needs options of {self.name}; got {name!r}. Use {', '.join(fields)}."
-                    if fields
+                    f"--output-layer-options: needs options of {self.name}; got {name!r}. Use {', '.join(types)}."
+                    if types
                     else f"--output-layer-options: needs an output layer with options; got {name!r} with {self.name}, "
                     "which has none. Leave it out."
                 )

@@ -261,8 +261,7 @@ def check_every_option_is_used(config: type, options: Any, family: Family, head:
     if settings("output_layer_options") and OUTPUT_HEADS[head].has_flags:
         got = f"{settings('output_layer_options')} with --output-layer {head}, whose options are flags"
         raise ValueError(f"--output-layer-options: needs a registered output layer; got {got}. Leave it out.")
-    by_frequency = next((each.default for each in dataclasses.fields(config) if each.name == "classes"), None)
-    if settings("class_file") and head == "classes" and options.classes != by_frequency:
+    if settings("class_file") and head == "classes" and options.classes != getattr(config, "classes", None):
         got = f"{options.classes} with --class-file {options.class_file}"
         raise ValueError(f"--classes: needs classes by frequency; got {got}. Use one of them.")
     rank, width = settings("embedding_rank"), settings("decoder_embed_dim")
