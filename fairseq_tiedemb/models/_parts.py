@@ -24,6 +24,13 @@ class Dropout(FairseqDropout):
         return dropout(x, self.p, self.training or self.apply_during_inference, inplace)
 
 
+def dropouts(cfg: Any, side: str, owner: str) -> tuple[Dropout, Dropout]:
+    """The dropout of a side's embeddings and that of its outputs, by the module's name in ``owner``."""
+    given = getattr(cfg, f"{side}_dropout_in"), getattr(cfg, f"{side}_dropout_out")
+    before, after = (Dropout(cfg.dropout if own is None else own, owner) for own in given)
+    return before, after
+
+
 class Attention(MultiheadAttention):
     """fairseq's attention; in half precision on a CPU, short texts have joined projections and few copies.
 

@@ -13,8 +13,8 @@ from ..modules.feedforward import ACTIVATIONS, FeedForwardStack
 from ..option_checks import Range, option
 from ..plan import TYING, Family, Plan, Settings, Widths
 from ._feedforward_decoder import FeedForwardDecoder
-from ._options import StreamLMConfig, first_given, own_dropout, probability, size
-from ._parts import Dropout
+from ._options import StreamLMConfig, own_dropout, probability, size
+from ._parts import dropouts
 from ._recipe import register_preset, training_options, with_sizes
 from ._stream_lm import StreamLM
 from ._tables import Tables
@@ -88,14 +88,15 @@ class FeedForwardLM(StreamLM):
 
     @classmethod
     def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> FeedForwardDecoder:
+        dropout_in, dropout_out = dropouts(cfg, "decoder", cls.__name__)
         stack = FeedForwardStack(
             (cfg.ngram_order - 1) * cfg.decoder_embed_dim,
             cfg.decoder_hidden_size,
             cfg.decoder_layers,
             activation=str(cfg.activation_fn),
             skip=Settings(cfg, cls.family, cls.turned_on).on(SKIP),
-            dropout_in=Dropout(first_given(cfg.decoder_dropout_in, cfg.dropout), cls.__name__),
-            dropout_out=Dropout(first_given(cfg.decoder_dropout_out, cfg.dropout), cls.__name__),
+            dropout_in=dropout_in,
+            dropout_out=dropout_out,
         )
         deep = ACTIVATIONS.get(str(cfg.deep_output))
         output = None if deep is None else nn.Sequential(nn.Linear(stack.output_size, plan.features), deep())
