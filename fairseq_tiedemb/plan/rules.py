@@ -46,13 +46,6 @@ def head_of(settings: Settings) -> OutputHead:
     return head
 
 
-def is_tied(settings: Settings, head: OutputHead) -> bool:
-    """Whether the output shares its table, or its bands, with an input."""
-    if settings.family.fairseqs and head.name == ADAPTIVE:
-        return settings.on("tie_adaptive_weights")
-    return settings.shares is not None
-
-
 def check_projection(settings: Settings) -> None:
     """Raises ValueError for a bias of P, or none, without P, and for both at once."""
     projects, bias, no_bias = settings.on("projection"), settings("projection_bias"), settings("no_projection_bias")
