@@ -192,10 +192,9 @@ class TiedModel(BaseFairseqModel):
             entry, other = state_dict.get(prefix + key), state_dict.get(prefix + known)
             if known != key and entry is not None and other is not None and not torch.equal(entry, other):
                 one_side = key.partition(".")[0] == known.partition(".")[0]
-                raise ValueError(
-                    f"{flag_of(TYING if one_side else THREE_WAY)}: needs a checkpoint with one table for {known} and "
-                    f"{key}; got two that differ. Use the options of its training."
-                )
+                flag, needs = flag_of(TYING if one_side else THREE_WAY), f"one table for {known} and {key}"
+                use = "the options of its training"
+                raise ValueError(f"{flag}: needs a checkpoint with {needs}; got two that differ. Use {use}.")
 
 
 def _at(values_BTX: Tensor, places_N: Tensor) -> Tensor:

@@ -81,12 +81,11 @@ class OutputHead:
         for item in filter(None, (text or "").split(",")):
             name, _, value = item.strip().partition("=")
             if name not in types:
-                raise ValueError(
-                    f"--output-layer-options: needs options of {self.name}; got {name!r}. Use {', '.join(types)}."
-                    if types
-                    else f"--output-layer-options: needs an output layer with options; got {name!r} with {self.name}, "
-                    "which has none. Leave it out."
-                )
+                needs, got, use = f"options of {self.name}", repr(name), f"Use {', '.join(types)}"
+                if not types:
+                    needs, got = "an output layer with options", f"{name!r} with {self.name}, which has none"
+                    use = "Leave it out"
+                raise ValueError(f"--output-layer-options: needs {needs}; got {got}. {use}.")
             kind = types[name]
             try:
                 values[name] = TRUTH[value.lower()] if kind is bool else kind(value)

@@ -79,10 +79,9 @@ class TokenStream(FairseqDataset):
 
     def _check_size(self, size: int, token_bytes: int) -> None:
         if size != self.length * token_bytes:
-            raise ValueError(
-                f"split {self.split}: needs {self.length} tokens, as its .idx file says; got {size / token_bytes:g} in "
-                "its .bin file. Use the files as fairseq-preprocess wrote them."
-            )
+            needs, got = f"{self.length} tokens, as its .idx file says", f"{size / token_bytes:g} in its .bin file"
+            use = "the files as fairseq-preprocess wrote them"
+            raise ValueError(f"split {self.split}: needs {needs}; got {got}. Use {use}.")
 
     def tokens(self, start: int, stop: int) -> Tensor:
         """The tokens [start, stop) of the stream."""
