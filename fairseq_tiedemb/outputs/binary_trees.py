@@ -105,7 +105,6 @@ def _tree(children: np.ndarray) -> BinaryTree:
     """The tree of the inner nodes' children (V - 1, 2): the child on side +1, then the child on side -1."""
     inner = len(children)
     parents, turns = np.full(2 * inner + 1, -1, np.int64), np.zeros(2 * inner + 1, np.int8)
-    for side, turn in enumerate((1, -1)):
-        parents[children[:, side]] = np.arange(inner)
-        turns[children[:, side]] = turn
+    parents[children] = np.arange(inner)[:, None]
+    turns[children] = 1, -1
     return BinaryTree(parents, turns)
