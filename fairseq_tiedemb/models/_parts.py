@@ -24,11 +24,10 @@ class Dropout(FairseqDropout):
         return dropout(x, self.p, self.training or self.apply_during_inference, inplace)
 
 
-def dropouts(cfg: Any, side: str, owner: str) -> tuple[Dropout, Dropout]:
-    """The dropout of a side's embeddings and that of its outputs, by the module's name in ``owner``."""
+def dropouts(cfg: Any, side: str, owner: str) -> list[Dropout]:
+    """Two dropouts, of the embeddings and the outputs of a side, for a module of the class ``owner``."""
     given = getattr(cfg, f"{side}_dropout_in"), getattr(cfg, f"{side}_dropout_out")
-    before, after = (Dropout(cfg.dropout if own is None else own, owner) for own in given)
-    return before, after
+    return [Dropout(cfg.dropout if own is None else own, owner) for own in given]
 
 
 class Attention(MultiheadAttention):
