@@ -91,11 +91,10 @@ def eval_lm_blocks(original: Any, self: Any, dataset: Any, *args: Any, **kwargs:
     if isinstance(limit, int | float):
         sizes = np.asarray(dataset.sizes) + kwargs.get("context_window", 0)
         if (sizes > limit).sum() >= (max(1, len(sizes)) if self.args.sample_break_mode == "eos" else 1):
-            raise ValueError(
-                f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained "
-                f"with; got {(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and "
-                f"would leave them out. Use --tokens-per-sample {limit:g} --sample-break-mode none."
-            )
+            needs = f"blocks of at most {limit:g} tokens, which is what the model was trained with"
+            got = f"{(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens"
+            use = f"--tokens-per-sample {limit:g} --sample-break-mode none"
+            raise ValueError(f"--tokens-per-sample: needs {needs}; got {got}, and would leave them out. Use {use}.")
     return original(self, dataset, *args, **kwargs)
 
 

@@ -28,11 +28,10 @@ class StreamState:
         if position == 0:
             return initial_LBK
         if position not in self.states:
-            raise ValueError(
-                f"stream of text: needs the batch at position {self.position}, where the previous batch ended; got "
-                f"position {position}. Use the batches of --task contiguous_lm in their order; or, after resuming from "
-                "a checkpoint without a state, --reset-dataloader."
-            )
+            needs = f"the batch at position {self.position}, where the previous batch ended"
+            use = "the batches of --task contiguous_lm in their order"
+            use += "; or, after resuming from a checkpoint without a state, --reset-dataloader"
+            raise ValueError(f"stream of text: needs {needs}; got position {position}. Use {use}.")
         state = self.states[position]
         if state.shape != initial_LBK.shape:
             needs = f"the {state.size(1)} rows of the previous batch"
