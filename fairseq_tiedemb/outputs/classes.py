@@ -140,6 +140,11 @@ class ClassBased(CountedHead):
                     self.classes.bias[number] = log_prob_V[words.to(log_prob_V.device)].logsumexp(0)
 
 
+def _same_classes(one: Tensor, other: Tensor) -> bool:
+    """Whether two numberings (V,) put the same tokens together."""
+    return torch.stack((one, other)).unique(dim=1).size(1) == len(one.unique()) == len(other.unique())
+
+
 def frequency_bins(counts: Tensor, classes: int) -> Tensor:
     """Word classes by frequency (V,), each with about the same share of the sum of the counts' square roots.
 
@@ -163,9 +168,7 @@ def _fit(head: ClassBased, state_dict: dict[str, Any], prefix: str, *_: Any) -> 
     class_of, table = (state_dict.get(prefix + name) for name in ("class_of", "classes.weight"))
     if class_of is None or table is None or class_of.shape != head.class_of.shape:  # torch says so
         return
-    # Two numberings put the same tokens together if each number of the one meets one number of the other.
-    both = torch.stack((class_of.to(head.class_of), head.class_of))
-    if head.sizes and {both.unique(dim=1).size(1)} != {len(numbers.unique()) for numbers in both}:
+    if head.sizes and not _same_classes(class_of.to(head.class_of), head.class_of):
         logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")
         if head.by_file:
             head.not_to_be_trained = of_another_file("classification")
