@@ -161,11 +161,10 @@ class ContiguousLMTask(LanguageModelingTask):
             raise ValueError(f"--batch-size: needs {needs}; got --max-tokens {max_tokens} alone. Use {use}.")
         rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
         if max_tokens is not None and max_tokens < rows_here * chunk:
-            raise ValueError(
-                f"--max-tokens, of validation --max-tokens-valid: needs at least {rows_here * chunk} in split "
-                f"{dataset.split}, the tokens of {rows_here} rows (--batch-size, --batch-size-valid) of {chunk} tokens "
-                f"(--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
-            )
+            flags, use = "--max-tokens, of validation --max-tokens-valid", "smaller ones, or leave it out"
+            sizes = f"{rows_here} rows (--batch-size, --batch-size-valid) of {chunk} tokens (--tokens-per-sample)"
+            needs = f"at least {rows_here * chunk} in split {dataset.split}, the tokens of {sizes}"
+            raise ValueError(f"{flags}: needs {needs}; got {max_tokens}. Use {use}.")
         is_random = getattr(self.args, "random_length", False) and dataset.split == self.args.train_subset
         if is_random:
             self._seed_of_lengths = seed
