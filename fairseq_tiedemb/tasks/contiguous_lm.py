@@ -86,8 +86,8 @@ class ContiguousLMTask(LanguageModelingTask):
             needs = "none (one stream) or eos (sentences) with --task contiguous_lm"
             use = "--task language_modeling for other samples"
             raise ValueError(f"--sample-break-mode: needs {needs}; got {args.sample_break_mode}. Use {use}.")
-        for name, needs in RANGES.items():
-            check_value(flag_of(name), getattr(args, name), needs)
+        for name, bounds in RANGES.items():
+            check_value(flag_of(name), getattr(args, name), bounds)
         if str(args.sample_break_mode) == "none":
             least = Range("10 or more with --random-length, whose batches have 5 or more", "20, say", at_least=10)
             check_value("--tokens-per-sample", args.tokens_per_sample if args.random_length else None, least)
