@@ -71,7 +71,7 @@ class ClassBased(CountedHead):
         if self.sizes:
             logger.info(f"{self.flag}: {len(self.sizes):,} classes of {min(self.sizes):,} to {max(self.sizes):,} words")
 
-    def prepare(self, _: Any = None) -> None:
+    def prepare(self) -> None:
         """Derives the lists of tokens by class, each in the order of the token indices."""
         # Not saved in checkpoints, because they follow from ``class_of``.
         order = self.class_of.argsort(stable=True)

@@ -31,9 +31,9 @@ class CountedHead(Head):
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
-        self.register_load_state_dict_post_hook(type(self).prepare)
+        self.register_load_state_dict_post_hook(_prepare)
 
-    def prepare(self, _: Any = None) -> None:
+    def prepare(self) -> None:
         """Derives tensors from the counts; called again after a checkpoint is loaded."""
 
     def never(self) -> Tensor:
@@ -49,6 +49,10 @@ class CountedHead(Head):
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary, -inf for tokens with probability 0: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
+
+
+def _prepare(head: CountedHead, _: Any) -> None:
+    head.prepare()
 
 
 def unigram(counts: Tensor, power: float = 1.0) -> Tensor:

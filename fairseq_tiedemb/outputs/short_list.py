@@ -1,7 +1,6 @@
 """Softmax over a short-list of tokens, with ``<unk>``'s probability divided among the tokens outside the list."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +68,7 @@ class ShortList(CountedHead):
         self.listed = nn.Buffer(listed.sort().values)
         self.prepare()
 
-    def prepare(self, _: Any = None) -> None:
+    def prepare(self) -> None:
         """Derives the shares of the tokens outside the list."""
         # Not saved in checkpoints, because they follow from the counts and the list.
         self.has_words = bool(self.counts.any())
