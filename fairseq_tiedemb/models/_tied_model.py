@@ -171,9 +171,9 @@ class TiedModel(BaseFairseqModel):
         for name in ("projection_regularization", "l2_regularization"):
             strength = self.recipe.get(name)
             if strength and not hasattr(criterion, name):
-                flag, part = f"--criterion {type(criterion).__name__}", f"{flag_of(name)} {strength}"
-                of_recipe = f"{part}, which belongs to the model's recipe"
-                logger.warning(f"{flag}: trains without {of_recipe}. Use --criterion tied_cross_entropy.")
+                flag = f"--criterion {type(criterion).__name__}"
+                without = f"{flag_of(name)} {strength}, which belongs to the model's recipe"
+                logger.warning(f"{flag}: trains without {without}. Use --criterion tied_cross_entropy.")
         check_every_option_is_used(self.options(), cfg, self.family, self.plan.head)
         task = getattr(getattr(criterion, "task", None), "args", None)
         if getattr(task, "add_bos_token", False) and not head.scores_every_token:
