@@ -12,9 +12,9 @@ from .dictionaries import fingerprints_of_training
 from .meaning import differences_of_settings
 from .reading import is_weight, read_checkpoint, require_finite, section_of
 
-# Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
-BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
-BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+# What checkpoints are counted by, the names that fairseq-train gives them, and the flag that keeps several.
+BY_EPOCH = "epoch", re.compile(r"checkpoint(\d+)\.pt"), "checkpointEPOCH.pt", "--keep-last-epochs"
+BY_UPDATE = "update", re.compile(r"checkpoint_\d+_(\d+)\.pt"), "checkpoint_EPOCH_UPDATE.pt", "--keep-interval-updates"
 
 
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
@@ -23,7 +23,7 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
     `by_update` takes checkpoint_EPOCH_UPDATE.pt files instead of checkpointEPOCH.pt files; those after the epoch, or
     update, `upper_bound` are skipped.
     """
-    kind, pattern = ("update", BY_UPDATE) if by_update else ("epoch", BY_EPOCH)
+    kind, pattern, example, keeps = BY_UPDATE if by_update else BY_EPOCH
     flag = f"--num-{kind}-checkpoints"
     if not folder.is_dir():
         raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use the folder of --save-dir.")
@@ -31,8 +31,7 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
     known = [number for number in sorted(numbered, reverse=True) if upper_bound is None or number <= upper_bound]
     if len(known) < count:
         limit = "" if upper_bound is None else f" up to {kind} {upper_bound}"
-        example = "checkpoint_EPOCH_UPDATE.pt" if by_update else "checkpointEPOCH.pt"
-        use = f"a smaller number, or {'--keep-interval-updates' if by_update else '--keep-last-epochs'} in training"
+        use = f"a smaller number, or {keeps} in training"
         raise ValueError(f"{flag}: needs {count} files {example}{limit} in {folder}; got {len(known)}. Use {use}.")
     return [numbered[number] for number in known[:count]]
 
@@ -52,12 +51,10 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     for path in paths:
         state = read_checkpoint(path, flag="--inputs")
         model = state["model"]
-        _require_same_meaning(first or state, state, path)
+        first = first or {key: value for key, value in state.items() if key != "last_optimizer_state"}
+        _require_same_meaning(first, state, path)
         require_finite(model, str(path), flag="--inputs")
-        if first:
-            _require_same_entries(first["model"], model, path)
-        else:
-            first = {key: value for key, value in state.items() if key != "last_optimizer_state"}
+        _require_same_entries(first["model"], model, path)
         for key, owner in _owners(model).items():
             weight = model[key] if model[key].dtype == torch.float64 else model[key].float()
             sums[key] = sums[key].add_(weight) if key in sums else weight.clone()

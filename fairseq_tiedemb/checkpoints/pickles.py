@@ -51,19 +51,7 @@ def tensor(*args: Any) -> Tensor:
     ValueError if it lies outside its storage, for which torch would take more memory.
     """
     require(4 <= len(args) <= 7 and type(args[0]) is Storage, "tensor", args)
-    return checked_tensor(args[0], *args[1:4], rest=args[4:])
-
-
-def tensor_of_type(*args: Any) -> Tensor:
-    """Stands for torch's `_rebuild_tensor_v3`: the same for kinds of numbers without a class of storages."""
-    is_whole = 7 <= len(args) <= 8 and type(args[0]) is Storage and not args[0].start
-    require(is_whole and type(args[6]) is torch.dtype, "tensor", args)
-    storage = Storage(args[0].data, args[6], 0, args[0].count * args[0].kind.itemsize // args[6].itemsize)
-    return checked_tensor(storage, *args[1:4], rest=(*args[4:6], *args[7:]))
-
-
-def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, rest: tuple[Any, ...]) -> Tensor:
-    """The tensor of these numbers, if it lies within its storage and has neither hooks nor metadata."""
+    storage, offset, shape, stride, *rest = args
     are_numbers = type(offset) is int and offset >= 0 and are_sizes(shape) and are_sizes(stride)
     require(are_numbers and len(shape) == len(stride), "tensor", (offset, shape, stride))
     last, count = offset, 1
@@ -76,6 +64,14 @@ def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, re
     require(all(type(flag) is bool for flag in rest[:1]) and not any(rest[1:]), "tensor", rest)
     made = torch.empty(0, dtype=storage.kind).set_(storage.data, storage.start + offset, shape, stride)
     return made.requires_grad_(any(rest[:1]))
+
+
+def tensor_of_type(*args: Any) -> Tensor:
+    """Stands for torch's `_rebuild_tensor_v3`: the same for kinds of numbers without a class of storages."""
+    is_whole = 7 <= len(args) <= 8 and type(args[0]) is Storage and not args[0].start
+    require(is_whole and type(args[6]) is torch.dtype, "tensor", args)
+    storage = Storage(args[0].data, args[6], 0, args[0].count * args[0].kind.itemsize // args[6].itemsize)
+    return tensor(storage, *args[1:6], *args[7:])
 
 
 def is_plain(value: Any) -> bool:

@@ -33,10 +33,9 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
                 width = len(row) if width is None else width
                 if not word or len(row) != width or width == 0 or not np.isfinite(row).all():
                     since = f", as the header {announced} {width} says" if announced is not None else ""
-                    raise ValueError(
-                        f"{flag}: needs a word and {width or 'some'} finite numbers a line{since}; got "
-                        f"{line[:60].rstrip()!r} in line {number} of {path}. Use {kinds}."
-                    )
+                    needs = f"a word and {width or 'some'} finite numbers a line{since}"
+                    got = f"{line[:60].rstrip()!r} in line {number} of {path}"
+                    raise ValueError(f"{flag}: needs {needs}; got {got}. Use {kinds}.")
                 words.setdefault(word, row)
                 too_long += " " in word and len(_numbers(word.partition(" ")[2])) > 0  # or the word is `No. 1`
                 read += 1

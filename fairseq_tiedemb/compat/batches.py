@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from fairseq import tasks
@@ -90,11 +91,10 @@ def eval_lm_blocks(original: Any, self: Any, dataset: Any, *args: Any, **kwargs:
     if isinstance(limit, int | float):
         sizes = np.asarray(dataset.sizes) + kwargs.get("context_window", 0)
         if (sizes > limit).sum() >= (max(1, len(sizes)) if self.args.sample_break_mode == "eos" else 1):
-            raise ValueError(
-                f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained "
-                f"with; got {(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and "
-                f"would leave them out. Use --tokens-per-sample {limit:g} --sample-break-mode none."
-            )
+            needs = f"blocks of at most {limit:g} tokens, which is what the model was trained with"
+            got = f"{(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens"
+            use = f"--tokens-per-sample {limit:g} --sample-break-mode none"
+            raise ValueError(f"--tokens-per-sample: needs {needs}; got {got}, and would leave them out. Use {use}.")
     return original(self, dataset, *args, **kwargs)
 
 
@@ -111,11 +111,8 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
     # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
     if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
         return original(self, models, sample, **kwargs)
-    pad, self.pad = self.pad, -1  # which is no word
-    try:
+    with mock.patch.object(self, "pad", -1):  # which is no word
         rows = original(self, models, sample, **kwargs)
-    finally:
-        self.pad = pad
     # Lengths are with the words of a --context-window, which are not scored again.
     starts = sample.get("start_indices", [0] * len(lengths))
     for [row], start, length in zip(rows, starts, lengths.tolist(), strict=False):

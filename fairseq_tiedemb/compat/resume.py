@@ -61,13 +61,11 @@ def finished_trainings_stay(original: Any, cfg: Any, trainer: Any, **kwargs: Any
     trains and saves one more. Goes when fairseq checks before.
     """
     loaded = original(cfg, trainer, **kwargs)
-    updates, options = trainer.get_num_updates(), trainer.cfg.optimization
+    limit = trainer.cfg.optimization.max_update or 0
     last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
     resets = cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_meters, cfg.reset_dataloader
     own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
-    if own and 0 < (options.max_update or 0) <= updates:
-        logger.info(
-            f"--max-update {options.max_update}: reached in {cfg.save_dir}; a larger one continues the training"
-        )
-        options.max_epoch = -1  # ends before the first epoch; 0 means no limit
+    if own and 0 < limit <= trainer.get_num_updates():
+        logger.info(f"--max-update {limit}: reached in {cfg.save_dir}; a larger one continues the training")
+        trainer.cfg.optimization.max_epoch = -1  # ends before the first epoch; 0 means no limit
     return loaded

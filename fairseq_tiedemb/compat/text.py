@@ -50,8 +50,7 @@ def utf8_text(original: Any, filename: str, num_chunks: int) -> list[int]:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"--trainpref, --validpref, --testpref: need UTF-8 text; got {filename}, whose line {number} has "
-                    f"the byte {line[error.start]:#04x} ({error.reason}). Use `iconv -f LATIN1 -t UTF-8` on it, say."
-                ) from None
+                flags, use = "--trainpref, --validpref, --testpref", "`iconv -f LATIN1 -t UTF-8` on it, say"
+                got = f"{filename}, whose line {number} has the byte {line[error.start]:#04x} ({error.reason})"
+                raise ValueError(f"{flags}: need UTF-8 text; got {got}. Use {use}.") from None
     return original(filename, num_chunks)

@@ -181,12 +181,9 @@ def adaptive_loss_counts_every_word(
     return loss, sample_size, {"loss": loss.detach(), **sizes}
 
 
-class CopiedLogSoftmax(torch.nn.LogSoftmax):
-    """A log-softmax that returns a copy: fairseq changes it in place, and the gradient needs the original."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        log_probs = super().forward(input)
-        return log_probs.clone() if log_probs.requires_grad else log_probs
+def copied(_module: torch.nn.Module, _inputs: Any, log_probs: torch.Tensor) -> torch.Tensor:
+    """A log-softmax's hook that copies: fairseq changes its output in place, and the gradient needs the original."""
+    return log_probs.clone() if log_probs.requires_grad else log_probs
 
 
 @mend(AdaptiveSoftmax, "__init__")
@@ -197,7 +194,7 @@ def adaptive_softmax_has_gradients(original: Any, self: Any, *args: Any, **kwarg
     gradient needs has been modified in place (modules/adaptive_softmax.py:251). Goes when fairseq adds to a copy.
     """
     original(self, *args, **kwargs)
-    self.lsm = CopiedLogSoftmax(dim=1)
+    self.lsm.register_forward_hook(copied)
 
 
 @mend(DynamicConv_scripatable, "reset_parameters")

@@ -23,10 +23,8 @@ def require_this_copy(folder: str | Path) -> None:
         return
     inside = given / PACKAGE.name
     remedy = inside if (inside / "__init__.py").is_file() else PACKAGE
-    raise ImportError(
-        f"--user-dir: needs the folder of one copy of {PACKAGE.name}; got {given}, but {PACKAGE} is the copy that is "
-        f"imported. Use --user-dir {remedy}."
-    )
+    needs, got = f"one copy of {PACKAGE.name}", f"{given}, but {PACKAGE} is the copy that is imported"
+    raise ImportError(f"--user-dir: needs the folder of {needs}; got {got}. Use --user-dir {remedy}.")
 
 
 # During an import by --user-dir, fairseq's memo already holds the folder that it is importing.

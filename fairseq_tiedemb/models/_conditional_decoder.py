@@ -14,8 +14,7 @@ from ..modules.factorized import gaussian_linear
 from ..modules.initialization import STD
 from ..modules.recurrent import RecurrentLayer
 from ..outputs import OutputLayer
-from ._options import first_given
-from ._parts import Dropout
+from ._parts import dropouts
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):
@@ -37,8 +36,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         self.embed_tokens = embed_tokens
         self.output = output
         self.max_target_positions = cfg.max_target_positions
-        self.dropout_in = Dropout(first_given(cfg.decoder_dropout_in, cfg.dropout), type(self).__name__)
-        self.dropout_out = Dropout(first_given(cfg.decoder_dropout_out, cfg.dropout), type(self).__name__)
+        self.dropout_in, self.dropout_out = dropouts(cfg, "decoder", type(self).__name__)
         self.layer = ConditionalLayer(embed_tokens.embedding_dim, hidden_size, annotation_size, cell)
         upper = range(cfg.decoder_layers - 1)
         self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in upper)

@@ -80,11 +80,10 @@ class FairseqsModel(TiedModel):
     def transplant(self, plan: Plan, args: Any, task: Any) -> None:
         """Replaces fairseq's tables by those of the plan, from the model's options and the task's counts of tokens."""
         decoder, encoder = self.decoder, getattr(self, "encoder", None)
-        theirs = {"input": decoder.embed_tokens, "decoder input": decoder.embed_tokens}
-        if encoder is not None:
-            theirs["encoder input"] = encoder.embed_tokens
         output = decoder.output_projection if decoder.adaptive_softmax is None else decoder.adaptive_softmax
-        theirs |= {"output": output, "decoder output": output}
+        theirs = dict.fromkeys(("input", "decoder input"), decoder.embed_tokens)
+        theirs |= dict.fromkeys(("output", "decoder output"), output)
+        theirs["encoder input"] = getattr(encoder, "embed_tokens", None)
         tables = build_tables(plan, decoder.dictionary, partial(training_counts, task), theirs=theirs)
         if encoder is not None:
             encoder.embed_tokens = tables.inputs["encoder input"]

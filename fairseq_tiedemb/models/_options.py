@@ -36,11 +36,6 @@ def own_dropout(of: str) -> Any:
     return option(None, f"dropout probability {of}; default: --dropout", needs=PROBABILITY)
 
 
-def first_given(*values: Any) -> Any:
-    """The first value that is not None."""
-    return next(value for value in values if value is not None)
-
-
 @dataclass
 class MethodConfig(Constants, FairseqDataclass):
     """The sharing method and its constants, which every family has."""

@@ -24,6 +24,12 @@ class Dropout(FairseqDropout):
         return dropout(x, self.p, self.training or self.apply_during_inference, inplace)
 
 
+def dropouts(cfg: Any, side: str, owner: str) -> list[Dropout]:
+    """Two dropouts, of the embeddings and the outputs of a side, for a module of the class ``owner``."""
+    given = getattr(cfg, f"{side}_dropout_in"), getattr(cfg, f"{side}_dropout_out")
+    return [Dropout(cfg.dropout if own is None else own, owner) for own in given]
+
+
 class Attention(MultiheadAttention):
     """fairseq's attention; in half precision on a CPU, short texts have joined projections and few copies.
 

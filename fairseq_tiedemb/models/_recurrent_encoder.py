@@ -11,8 +11,7 @@ from ..modules.attention import Source
 from ..modules.cells import CELLS
 from ..modules.initialization import dl4mt_linear
 from ..modules.recurrent import BidirectionalLayer
-from ._options import first_given
-from ._parts import Dropout
+from ._parts import dropouts
 
 
 class RecurrentEncoder(FairseqEncoder):
@@ -30,8 +29,7 @@ class RecurrentEncoder(FairseqEncoder):
         self.embed_tokens = embed_tokens
         self.output_units = 2 * hidden_size
         self.max_source_positions = cfg.max_source_positions
-        self.dropout_in = Dropout(first_given(cfg.encoder_dropout_in, cfg.dropout), type(self).__name__)
-        self.dropout_out = Dropout(first_given(cfg.encoder_dropout_out, cfg.dropout), type(self).__name__)
+        self.dropout_in, self.dropout_out = dropouts(cfg, "encoder", type(self).__name__)
         widths = [embed_tokens.embedding_dim] + [self.output_units] * (cfg.encoder_layers - 1)
         self.layers = nn.ModuleList(BidirectionalLayer(width, hidden_size, cell) for width in widths)
         self.keys = dl4mt_linear(self.output_units, self.output_units)

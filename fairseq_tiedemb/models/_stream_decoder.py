@@ -28,11 +28,10 @@ class StreamState:
         if position == 0:
             return initial_LBK
         if position not in self.states:
-            raise ValueError(
-                f"stream of text: needs the batch at position {self.position}, where the previous batch ended; got "
-                f"position {position}. Use the batches of --task contiguous_lm in their order; or, after resuming from "
-                "a checkpoint without a state, --reset-dataloader."
-            )
+            needs = f"the batch at position {self.position}, where the previous batch ended"
+            use = "the batches of --task contiguous_lm in their order"
+            use += "; or, after resuming from a checkpoint without a state, --reset-dataloader"
+            raise ValueError(f"stream of text: needs {needs}; got position {position}. Use {use}.")
         state = self.states[position]
         if state.shape != initial_LBK.shape:
             needs = f"the {state.size(1)} rows of the previous batch"
@@ -124,10 +123,8 @@ class StreamDecoder(FairseqIncrementalDecoder):
         """Stores the state after the current batch and drops states that no later batch can need."""
         stream = self.streams[self.training]
         stream.carry(position, state_LBK)
-        if not self.training:
-            stream.forget_all_but_last()
-        elif self._num_updates is None:
-            stream.forget_all_but_last(2)  # fairseq may repeat the last batch
+        if not self.training or self._num_updates is None:
+            stream.forget_all_but_last(2 if self.training else 1)  # fairseq may repeat the last batch of a training
 
     def set_num_updates(self, num_updates: int) -> None:
         """Drops old states when an update begins, because fairseq repeats batches only within an update.

@@ -171,10 +171,9 @@ class TiedModel(BaseFairseqModel):
         for name in ("projection_regularization", "l2_regularization"):
             strength = self.recipe.get(name)
             if strength and not hasattr(criterion, name):
-                logger.warning(
-                    f"--criterion {type(criterion).__name__}: trains without {flag_of(name)} {strength}, "
-                    "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
-                )
+                flag = f"--criterion {type(criterion).__name__}"
+                without = f"{flag_of(name)} {strength}, which belongs to the model's recipe"
+                logger.warning(f"{flag}: trains without {without}. Use --criterion tied_cross_entropy.")
         check_every_option_is_used(self.options(), cfg, self.family, self.plan.head)
         task = getattr(getattr(criterion, "task", None), "args", None)
         if getattr(task, "add_bos_token", False) and not head.scores_every_token:
@@ -192,10 +191,9 @@ class TiedModel(BaseFairseqModel):
             entry, other = state_dict.get(prefix + key), state_dict.get(prefix + known)
             if known != key and entry is not None and other is not None and not torch.equal(entry, other):
                 one_side = key.partition(".")[0] == known.partition(".")[0]
-                raise ValueError(
-                    f"{flag_of(TYING if one_side else THREE_WAY)}: needs a checkpoint with one table for {known} and "
-                    f"{key}; got two that differ. Use the options of its training."
-                )
+                flag, needs = flag_of(TYING if one_side else THREE_WAY), f"one table for {known} and {key}"
+                use = "the options of its training"
+                raise ValueError(f"{flag}: needs a checkpoint with {needs}; got two that differ. Use {use}.")
 
 
 def _at(values_BTX: Tensor, places_N: Tensor) -> Tensor:

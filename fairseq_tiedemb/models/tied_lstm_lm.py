@@ -11,8 +11,8 @@ from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
 from ..option_checks import flag_of
 from ..plan import TYING, Plan
-from ._options import RecurrentLMConfig, first_given, own_dropout, probability, size
-from ._parts import Dropout
+from ._options import RecurrentLMConfig, own_dropout, probability, size
+from ._parts import dropouts
 from ._recipe import register_preset
 from ._recurrent_decoder import RECURRENT, RecurrentDecoder
 from ._stream_lm import StreamLM
@@ -46,8 +46,7 @@ class TiedLSTMLM(StreamLM):
         sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
         if not any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs)):
             stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
-            places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
-            before, after = (Dropout(probability, cls.__name__) for probability in places)
+            before, after = dropouts(cfg, "decoder", cls.__name__)
             return RecurrentDecoder(words, tables, stack, dropout_in=before, dropout_out=after)
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):

@@ -3,7 +3,7 @@
 import ast
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,13 +47,16 @@ class FusedAdam(torch.optim.Optimizer):
                     continue
                 if parameter.grad.is_sparse:
                     raise RuntimeError("--optimizer fused_adam: needs dense gradients; got a sparse one. Use sgd.")
-                exact = exact_dtype(parameter)
-                count = self._count(parameter, exact)
+                exact, state = exact_dtype(parameter), self.state[parameter]
+                if not state:
+                    zeros = torch.zeros_like(parameter, dtype=exact)
+                    state.update(step=0, exp_avg=zeros, exp_avg_sq=zeros.clone())
+                state["step"] += 1
                 if parameter.dtype == exact and parameter.is_contiguous():
-                    alike[count, parameter.device].append(parameter)
+                    alike[state["step"], parameter.device].append(parameter)
                 else:
                     weight = parameter.to(exact).contiguous()
-                    self._update(group, count, [parameter], [weight])
+                    self._update(group, state["step"], [parameter], [weight])
                     parameter.copy_(weight)
             for (count, _), parameters in alike.items():
                 self._update(group, count, parameters, parameters)
@@ -69,30 +72,18 @@ class FusedAdam(torch.optim.Optimizer):
             for moment in {"exp_avg", "exp_avg_sq"} & saved.keys():
                 self.state[parameter][moment] = saved[moment].to(parameter.device, exact, copy=True)
 
-    def _count(self, parameter: Tensor, exact: torch.dtype) -> int:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = 0
-            for moment in ("exp_avg", "exp_avg_sq"):
-                state[moment] = torch.zeros_like(parameter, dtype=exact)
-        state["step"] += 1
-        return state["step"]
-
     def _update(self, group: dict[str, Any], count: int, parameters: list[Tensor], weights: list[Tensor]) -> None:
         """Applies step number ``count`` to ``weights``: the parameters, or contiguous copies in float32 at least."""
-
-        def like_weights(tensors: Iterable[Any]) -> list[Tensor]:
-            # The CPU kernel assumes contiguous tensors, and silently gives wrong numbers for others.
-            return [tensor.to(weight).contiguous() for tensor, weight in zip(tensors, weights, strict=True)]
-
-        states = [self.state[parameter] for parameter in parameters]
-        for moment in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient wrapper puts back the file's
-            for state, value in zip(states, like_weights(state[moment] for state in states), strict=True):
-                state[moment] = value
+        states, grads = [self.state[parameter] for parameter in parameters], []
+        # The CPU kernel assumes contiguous tensors, and silently gives wrong numbers for others.
+        for parameter, state, weight in zip(parameters, states, weights, strict=True):
+            grads.append(parameter.grad.to(weight).contiguous())  # type: ignore[union-attr]
+            for moment in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient wrapper puts back the file's
+                state[moment] = state[moment].to(weight).contiguous()
         beta1, beta2 = group["betas"]
         adamw(
             weights,
-            like_weights(parameter.grad for parameter in parameters),
+            grads,
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],

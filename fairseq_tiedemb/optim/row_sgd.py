@@ -102,10 +102,8 @@ class FairseqRowSGD(FairseqOptimizer):
 
     def _numbers(self) -> list[Tensor]:
         """The values of every gradient, to modify in place; sums repeated rows of sparse gradients first."""
-        gradients = []
-        for parameter in self.params:
-            if parameter.grad is not None and parameter.grad.is_sparse:
+        trained = [parameter for parameter in self.params if parameter.grad is not None]
+        for parameter in trained:
+            if parameter.grad.is_sparse:
                 parameter.grad = sum_of_rows(parameter.grad)
-            if parameter.grad is not None:
-                gradients.append(parameter.grad._values() if parameter.grad.is_sparse else parameter.grad)
-        return gradients
+        return [each.grad._values() if each.grad.is_sparse else each.grad for each in trained]

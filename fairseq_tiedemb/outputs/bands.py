@@ -54,12 +54,9 @@ class Bands(Head):
 
     def tables(self) -> dict[str, SharedEmbedding]:
         """The tables shared with the input, by band; empty without sharing."""
-        tables: dict[str, SharedEmbedding] = {}
-        for index, band in enumerate([getattr(self.layers.head, "word_proj", None), *self.layers.tail]):
-            last = band[-1] if isinstance(band, nn.Sequential) else band
-            if isinstance(last, OutputLayer):
-                tables[f"band {index}"] = last.head
-        return tables
+        bands = [getattr(self.layers.head, "word_proj", None), *self.layers.tail]
+        last = [band[-1] if isinstance(band, nn.Sequential) else band for band in bands]
+        return {f"band {index}": each.head for index, each in enumerate(last) if isinstance(each, OutputLayer)}
 
 
 def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS) -> None:

@@ -88,29 +88,23 @@ def balanced_tree(size: int) -> BinaryTree:
 
     Source: Morin & Bengio 2005, section 3.
     """
-    children = np.empty((size - 1, 2), np.int64)
-    starts, stops = np.array([0]), np.array([size])
-    number = 0
-    while len(starts):
-        inner = stops - starts > 1
-        starts, stops = starts[inner], stops[inner]
-        middles = (starts + stops + 1) // 2
-        # The next level, left and right children in turn: inner nodes get the next numbers, leaves are tokens.
-        starts, stops = np.stack((starts, middles), 1).ravel(), np.stack((middles, stops), 1).ravel()
-        is_leaf = stops - starts == 1
-        first = number + len(starts) // 2
-        nodes = first + np.cumsum(~is_leaf) - 1
-        nodes[is_leaf] = size - 1 + starts[is_leaf]
-        children[number:first] = nodes.reshape(-1, 2)
-        number = first
-    return _tree(children)
+    children = []
+    spans = [(0, size)] if size > 1 else []  # of tokens, each below an inner node; read while it grows
+    for start, stop in spans:
+        middle = (start + stop + 1) // 2
+        for span in ((start, middle), (middle, stop)):
+            if span[1] - span[0] == 1:
+                children.append(size - 1 + span[0])
+            else:
+                children.append(len(spans))
+                spans.append(span)
+    return _tree(np.array(children, np.int64).reshape(-1, 2))
 
 
 def _tree(children: np.ndarray) -> BinaryTree:
     """The tree of the inner nodes' children (V - 1, 2): the child on side +1, then the child on side -1."""
     inner = len(children)
     parents, turns = np.full(2 * inner + 1, -1, np.int64), np.zeros(2 * inner + 1, np.int8)
-    for side, turn in enumerate((1, -1)):
-        parents[children[:, side]] = np.arange(inner)
-        turns[children[:, side]] = turn
+    parents[children] = np.arange(inner)[:, None]
+    turns[children] = 1, -1
     return BinaryTree(parents, turns)

@@ -151,14 +151,12 @@ def _find_the_table(layer: OutputLayer, state_dict: dict[str, Any], prefix: str,
         return
     # Modules load in the order of registration, so the owner has already loaded its entry.
     for name, owned in layer.borrowed.state_dict().items():
-        entry = state_dict.pop(prefix + name, None)
+        key = prefix + name
+        entry = state_dict.pop(key, None)
         if entry is not None and entry.shape != owned.shape:
-            error_msgs.append(
-                f"{prefix}{name}: needs shape {tuple(owned.shape)}, that of the input's table, with which it is tied; "
-                f"got {tuple(entry.shape)}. Use the sizes of the training."
-            )
+            needs = f"shape {tuple(owned.shape)}, that of the input's table, with which it is tied"
+            error_msgs.append(f"{key}: needs {needs}; got {tuple(entry.shape)}. Use the sizes of the training.")
         elif entry is not None and not torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True):
-            error_msgs.append(
-                f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use "
-                "`fairseq-tiedemb tie` on the checkpoint, or the options of its training."
-            )
+            needs = "the table of the input, with which it is tied"
+            use = "`fairseq-tiedemb tie` on the checkpoint, or the options of its training"
+            error_msgs.append(f"{key}: needs {needs}; got another one. Use {use}.")

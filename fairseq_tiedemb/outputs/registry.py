@@ -77,17 +77,15 @@ class OutputHead:
     def parse(self, text: str | None) -> Any:
         """The options in ``NAME=VALUE,...``; raises ValueError for unknown names, and for values of another type."""
         types = typing.get_type_hints(self.options)
-        fields = [field.name for field in dataclasses.fields(self.options)]
         values: dict[str, Any] = {}
         for item in filter(None, (text or "").split(",")):
             name, _, value = item.strip().partition("=")
-            if name not in fields:
-                raise ValueError(
-                    f"--output-layer-options: needs options of {self.name}; got {name!r}. Use {', '.join(fields)}."
-                    if fields
-                    else f"--output-layer-options: needs an output layer with options; got {name!r} with {self.name}, "
-                    "which has none. Leave it out."
-                )
+            if name not in types:
+                needs, got, use = f"options of {self.name}", repr(name), f"Use {', '.join(types)}"
+                if not types:
+                    needs, got = "an output layer with options", f"{name!r} with {self.name}, which has none"
+                    use = "Leave it out"
+                raise ValueError(f"--output-layer-options: needs {needs}; got {got}. {use}.")
             kind = types[name]
             try:
                 values[name] = TRUTH[value.lower()] if kind is bool else kind(value)

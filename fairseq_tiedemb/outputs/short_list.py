@@ -87,8 +87,7 @@ class ShortList(CountedHead):
     @property
     def log_share(self) -> Tensor:
         """Log share (V,) in float64: log(c_v / sum of c) for tokens outside the list, 0 for tokens on it."""
-        if self._log_share.device != self.counts.device:
-            self._log_share = self._log_share.to(self.counts.device)
+        self._log_share = self._log_share.to(self.counts.device)
         return self._log_share
 
     def require_counts(self) -> None:

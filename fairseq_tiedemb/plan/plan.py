@@ -104,7 +104,9 @@ def make_plan(options: Any, family: Family, target: Words, source: Words, *, tur
     widths = family.widths(settings)
     projection = widths.projected if settings.on("projection") else None
     width = projection or widths.features
-    tied = rules.is_tied(settings, head)
+    tied = settings.shares is not None  # whether the output shares its table, or its bands, with an input
+    if family.fairseqs and head.name == ADAPTIVE:
+        tied = settings.on("tie_adaptive_weights")
     rules.check_widths(settings, widths, width)
     rules.check_head(settings, head, method, tied=tied)
     constants = Constants.of(options)
@@ -131,6 +133,7 @@ def _tables(
     settings: Settings, widths: Widths, head: OutputHead, options: Any, source: Words, target: Words, *, tied: bool
 ) -> Iterator[Table]:
     """The tables, in the order of their roles; ``widths.features`` is the width that the output's table sees."""
+    fairseqs = settings.family.fairseqs
     size_of = {True: len(source), False: len(target)}  # by whether a table reads the source
     if settings.shares == MERGED:
         size_of = dict.fromkeys(size_of, len(rules.merged(source, target)))
@@ -138,18 +141,13 @@ def _tables(
     for roles in _groups(settings, head, tied=tied):
         first = roles[0]
         rows, width = size_of[first in ("encoder input", "input")], width_of.get(first, widths.features)
-        bands = _bands_of_input(settings, head, width, rows, tied=tied) if first == "input" else ()
+        bands: tuple[int, ...] = ()
+        if first == "input" and (settings("adaptive_input") if fairseqs else tied and head.name == ADAPTIVE):
+            bands = rules.bands_of(settings, width, rows, side="input" if fairseqs else "softmax")
         padding_idx: int | None = target.pad()
         if first.endswith("output") and head.own_rows is not None:
             rows, padding_idx = head.own_rows(options, rows), None
         yield Table(roles, rows, width, padding_idx, bands)
-
-
-def _bands_of_input(settings: Settings, head: OutputHead, width: int, size: int, *, tied: bool) -> tuple[int, ...]:
-    """Ends of the bands of a language model's input; empty for one table of all words."""
-    if settings.family.fairseqs:
-        return rules.bands_of(settings, width, size, side="input") if settings("adaptive_input") else ()
-    return rules.bands_of(settings, width, size) if tied and head.name == ADAPTIVE else ()
 
 
 def _groups(settings: Settings, head: OutputHead, *, tied: bool) -> list[tuple[str, ...]]:

@@ -22,10 +22,9 @@ def head_of(settings: Settings) -> OutputHead:
     if former:
         now = FORMER_OUTPUTS.get(str(former))
         if now is None or name not in (now, FORMER_OUTPUTS["negative"]):
-            raise ValueError(
-                f"--word2vec-output: needs one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer; got "
-                f"{former} with --output-layer {name}. Use --output-layer alone."
-            )
+            needs = f"one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer"
+            got = f"{former} with --output-layer {name}"
+            raise ValueError(f"--word2vec-output: needs {needs}; got {got}. Use --output-layer alone.")
         name = now
     if cutoff and name == SOFTMAX:
         name = ADAPTIVE
@@ -46,13 +45,6 @@ def head_of(settings: Settings) -> OutputHead:
     return head
 
 
-def is_tied(settings: Settings, head: OutputHead) -> bool:
-    """Whether the output shares its table, or its bands, with an input."""
-    if settings.family.fairseqs and head.name == ADAPTIVE:
-        return settings.on("tie_adaptive_weights")
-    return settings.shares is not None
-
-
 def check_projection(settings: Settings) -> None:
     """Raises ValueError for a bias of P, or none, without P, and for both at once."""
     projects, bias, no_bias = settings.on("projection"), settings("projection_bias"), settings("no_projection_bias")
@@ -69,10 +61,8 @@ def check_widths(settings: Settings, widths: Widths, output: int) -> None:
         return
     asked_by = settings.asked_by(settings.shares)
     if settings.shares_inputs and widths.encoder != widths.input:
-        raise ValueError(
-            f"{asked_by}: needs --encoder-embed-dim equal to --decoder-embed-dim; got {widths.encoder} and "
-            f"{widths.input}. Use --encoder-embed-dim {widths.input}."
-        )
+        needs, got = "--encoder-embed-dim equal to --decoder-embed-dim", f"{widths.encoder} and {widths.input}"
+        raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use --encoder-embed-dim {widths.input}.")
     if widths.input != output:
         (needs, use), got = settings.family.unequal, f"{widths.input} and {widths.features}"
         raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use.format(widths.input)}.")
@@ -112,37 +102,32 @@ def merged(source: Words, target: Words) -> list[str]:
 
 def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, tied: bool) -> None:
     """Raises ValueError if the output layer does not fit what is shared, or an option of its own."""
-    if not head.over_table:
-        needs = f"--output-layer {head.name}: needs {{}}, since it scores words by no table; got {{}}. Use {{}}"
+    if not head.over_table and (tied or not method.is_plain):
+        needs, got, use = "--sharing-method plain", method.name, "plain"
         if tied:
+            needs, use = "input embeddings of their own", "a model that is not tied, or another layer"
             asked_by = settings.asked_by(settings.shares or TYING)
             got = f"{asked_by}, which ties its embeddings" if asked_by == settings.arch else asked_by
-            raise ValueError(
-                needs.format("input embeddings of their own", got, "a model that is not tied, or another layer.")
-            )
-        if not method.is_plain:
-            raise ValueError(needs.format("--sharing-method plain", method.name, "plain."))
+        needs += ", since it scores words by no table"
+        raise ValueError(f"--output-layer {head.name}: needs {needs}; got {got}. Use {use}.")
     start, fairseqs = settings("output_bias_init"), settings.family.fairseqs
     if start and (head.name == ADAPTIVE or (fairseqs and head.name == SOFTMAX)):
         given = f"{flag_of(CUTOFF)} {settings(CUTOFF)}" if settings(CUTOFF) else f"--output-layer {head.name}"
-        raise ValueError(
-            f"--output-bias-init: needs an output layer with biases; got {start} with {given}. Leave it out."
-        )
+        needs = "an output layer with biases"
+        raise ValueError(f"--output-bias-init: needs {needs}; got {start} with {given}. Leave it out.")
     if head.name != ADAPTIVE:
         return
     if not tied and not method.is_plain:
         without, use = ("--tie-adaptive-weights", "--adaptive-input --tie-adaptive-weights, which language models have")
         if not fairseqs:
             without, use = flag_of(TYING), "that flag too"
-        raise ValueError(
-            f"--sharing-method {method.name}: needs bands that input and output share; got {flag_of(CUTOFF)} "
-            f"{settings(CUTOFF)} without {without}. Use {use}, or --sharing-method plain."
-        )
+        needs, got = "bands that input and output share", f"{flag_of(CUTOFF)} {settings(CUTOFF)} without {without}"
+        use += ", or --sharing-method plain"
+        raise ValueError(f"--sharing-method {method.name}: needs {needs}; got {got}. Use {use}.")
     if tied and not fairseqs and (settings("decoder_embed_path") or settings("decoder_freeze_embed")):
-        raise ValueError(
-            "--decoder-embed-path, --decoder-freeze-embed: need one input table for all words; got tied bands, by "
-            f"{flag_of(CUTOFF)} {settings(CUTOFF)}. Use one or the other."
-        )
+        flags, got = "--decoder-embed-path, --decoder-freeze-embed", f"{flag_of(CUTOFF)} {settings(CUTOFF)}"
+        needs = "one input table for all words"
+        raise ValueError(f"{flags}: need {needs}; got tied bands, by {got}. Use one or the other.")
 
 
 def check_constants(settings: Settings, head: OutputHead, constants: Constants) -> None:
@@ -233,10 +218,9 @@ def _check_tied_bands(settings: Settings) -> None:
         ("decoder_input_dim", "decoder_output_dim"),
     ):
         if settings(name) != settings(other):
-            raise ValueError(
-                f"--tie-adaptive-weights: needs {flag_of(name)} equal to {flag_of(other)}; got {settings(name)} and "
-                f"{settings(other)}. Use {flag_of(name)} {settings(other)}."
-            )
+            needs, got = f"{flag_of(name)} equal to {flag_of(other)}", f"{settings(name)} and {settings(other)}"
+            use = f"{flag_of(name)} {settings(other)}"
+            raise ValueError(f"--tie-adaptive-weights: needs {needs}; got {got}. Use {use}.")
 
 
 def check_every_option_is_used(config: type, options: Any, family: Family, head: str) -> None:
@@ -261,8 +245,7 @@ def check_every_option_is_used(config: type, options: Any, family: Family, head:
     if settings("output_layer_options") and OUTPUT_HEADS[head].has_flags:
         got = f"{settings('output_layer_options')} with --output-layer {head}, whose options are flags"
         raise ValueError(f"--output-layer-options: needs a registered output layer; got {got}. Leave it out.")
-    by_frequency = next((each.default for each in dataclasses.fields(config) if each.name == "classes"), None)
-    if settings("class_file") and head == "classes" and options.classes != by_frequency:
+    if settings("class_file") and head == "classes" and options.classes != getattr(config, "classes", None):
         got = f"{options.classes} with --class-file {options.class_file}"
         raise ValueError(f"--classes: needs classes by frequency; got {got}. Use one of them.")
     rank, width = settings("embedding_rank"), settings("decoder_embed_dim")

@@ -60,10 +60,12 @@ class TokenStream(FairseqDataset):
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
             raise ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
-        self._check_size()
         if isinstance(sentences, MMapIndexedDataset):
+            self._check_size(memoryview(sentences._bin_buffer).nbytes, np.dtype(sentences._index.dtype).itemsize)
             largest = int(self._file().max())
         else:
+            if isinstance(sentences, IndexedDataset):
+                self._check_size(os.path.getsize(data_file_path(sentences.path)), sentences.element_size)
             if sentences.supports_prefetch:
                 sentences.prefetch(range(len(sentences)))
             largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
@@ -75,20 +77,11 @@ class TokenStream(FairseqDataset):
     def __len__(self) -> int:
         return self.length
 
-    def _check_size(self) -> None:
-        if isinstance(self.sentences, MMapIndexedDataset):
-            size = memoryview(self.sentences._bin_buffer).nbytes
-            token_bytes = np.dtype(self.sentences._index.dtype).itemsize
-        elif isinstance(self.sentences, IndexedDataset):
-            size = os.path.getsize(data_file_path(self.sentences.path))
-            token_bytes = self.sentences.element_size
-        else:  # several files, or text
-            return
+    def _check_size(self, size: int, token_bytes: int) -> None:
         if size != self.length * token_bytes:
-            raise ValueError(
-                f"split {self.split}: needs {self.length} tokens, as its .idx file says; got {size / token_bytes:g} in "
-                "its .bin file. Use the files as fairseq-preprocess wrote them."
-            )
+            needs, got = f"{self.length} tokens, as its .idx file says", f"{size / token_bytes:g} in its .bin file"
+            use = "the files as fairseq-preprocess wrote them"
+            raise ValueError(f"split {self.split}: needs {needs}; got {got}. Use {use}.")
 
     def tokens(self, start: int, stop: int) -> Tensor:
         """The tokens [start, stop) of the stream."""

@@ -83,22 +83,20 @@ class ContiguousLMTask(LanguageModelingTask):
     def setup_task(cls, args: Any, **kwargs: Any) -> "ContiguousLMTask":
         """Checks the options, as the class says, and loads the dictionary."""
         if str(args.sample_break_mode) not in ("none", "eos"):
-            raise ValueError(
-                "--sample-break-mode: needs none (one stream) or eos (sentences) with --task contiguous_lm; got "
-                f"{args.sample_break_mode}. Use --task language_modeling for other samples."
-            )
-        for name, needs in RANGES.items():
-            check_value(flag_of(name), getattr(args, name), needs)
+            needs = "none (one stream) or eos (sentences) with --task contiguous_lm"
+            use = "--task language_modeling for other samples"
+            raise ValueError(f"--sample-break-mode: needs {needs}; got {args.sample_break_mode}. Use {use}.")
+        for name, bounds in RANGES.items():
+            check_value(flag_of(name), getattr(args, name), bounds)
         if str(args.sample_break_mode) == "none":
             least = Range("10 or more with --random-length, whose batches have 5 or more", "20, say", at_least=10)
             check_value("--tokens-per-sample", args.tokens_per_sample if args.random_length else None, least)
             for name, neutral in MADE_FOR_SAMPLES.items():
                 value = getattr(args, name, neutral)
                 if value is not None and str(value) != str(neutral):
-                    raise ValueError(
-                        f"{flag_of(name)}: needs to be left out with one stream of text; got {value}. "
-                        "Use --sample-break-mode eos, or --task language_modeling."
-                    )
+                    needs = "to be left out with one stream of text"
+                    use = "--sample-break-mode eos, or --task language_modeling"
+                    raise ValueError(f"{flag_of(name)}: needs {needs}; got {value}. Use {use}.")
         return super().setup_task(args, **kwargs)
 
     @property
@@ -131,10 +129,9 @@ class ContiguousLMTask(LanguageModelingTask):
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         stream = open_stream(path, self.dictionary, impl=self.args.dataset_impl, combine=combine)
         if self._skips_padding and (count := stream.counts()[self.dictionary.pad()]):
-            raise ValueError(
-                "--criterion: needs tied_cross_entropy for a text with a word <pad>, which fairseq's criterions "
-                f"count and do not predict; got {self._skips_padding}, and {count:,} of it in split {split}. Use that."
-            )
+            text = "a text with a word <pad>, which fairseq's criterions count and do not predict"
+            got = f"{self._skips_padding}, and {count:,} of it in split {split}"
+            raise ValueError(f"--criterion: needs tied_cross_entropy for {text}; got {got}. Use that.")
         if self.one_stream:
             self.datasets[split] = stream
         elif getattr(self.args, "random_length", False) and split == self.args.train_subset:
@@ -164,11 +161,10 @@ class ContiguousLMTask(LanguageModelingTask):
             raise ValueError(f"--batch-size: needs {needs}; got --max-tokens {max_tokens} alone. Use {use}.")
         rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
         if max_tokens is not None and max_tokens < rows_here * chunk:
-            raise ValueError(
-                f"--max-tokens, of validation --max-tokens-valid: needs at least {rows_here * chunk} in split "
-                f"{dataset.split}, the tokens of {rows_here} rows (--batch-size, --batch-size-valid) of {chunk} tokens "
-                f"(--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
-            )
+            flags, use = "--max-tokens, of validation --max-tokens-valid", "smaller ones, or leave it out"
+            sizes = f"{rows_here} rows (--batch-size, --batch-size-valid) of {chunk} tokens (--tokens-per-sample)"
+            needs = f"at least {rows_here * chunk} in split {dataset.split}, the tokens of {sizes}"
+            raise ValueError(f"{flags}: needs {needs}; got {max_tokens}. Use {use}.")
         is_random = getattr(self.args, "random_length", False) and dataset.split == self.args.train_subset
         if is_random:
             self._seed_of_lengths = seed
@@ -253,6 +249,7 @@ class ContiguousLMTask(LanguageModelingTask):
         chunk = checkpoint.get("chunk", self.args.tokens_per_sample)
         seeds = (checkpoint.get("random_by"), self._seed_of_lengths)
         before, now = ("no such flag" if seed is None else f"it with --seed {seed}" for seed in seeds)
+        anew = "begin at the start of the text with --reset-dataloader"
         in_mid_epoch = "in the middle of an epoch, as in the checkpoint's training"
         for flag, old, new, needs, use in (
             ("--sample-break-mode", "none", self.args.sample_break_mode or "none", in_mid_epoch, "none"),
@@ -261,8 +258,5 @@ class ContiguousLMTask(LanguageModelingTask):
             ("--random-length", before, now, in_mid_epoch, "that"),
         ):
             if old != new:
-                raise ValueError(
-                    f"{flag}: needs {old} {needs}; got {new}. Use {use}, or begin at the start of the text with "
-                    "--reset-dataloader."
-                )
+                raise ValueError(f"{flag}: needs {old} {needs}; got {new}. Use {use}, or {anew}.")
         self._restored = checkpoint

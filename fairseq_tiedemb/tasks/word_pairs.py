@@ -93,9 +93,8 @@ class WordPairsTask(FairseqTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; raises ValueError for another family, or if fewer than two words are frequent enough."""
-        if np.count_nonzero(self.word_counts) < 2:
+        if (frequent := np.count_nonzero(self.word_counts)) < 2:
             needs = f"two words or more that occur {self.cfg.min_count} times in the training text"
-            frequent = np.count_nonzero(self.word_counts)
             raise ValueError(f"--min-count: needs {needs}; got {frequent}. Use a smaller number.")
         model = super().build_model(cfg, from_checkpoint)
         if extensions_of(model).predicts_centre is None:

@@ -14,7 +14,7 @@ from fairseq.trainer import Trainer
 
 from ..option_checks import flag_of
 from ..wrapping import wrap
-from .extensions import extensions_of
+from .extensions import extensions_of, model_class
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
     taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
     lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
     if lacking:
-        _check_fit(tasks.TASK_REGISTRY[task], arch)
+        _check_fit(tasks.TASK_REGISTRY[task], args)
         flags = ", ".join(map(flag_of, lacking))
         raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
     return original(args)
@@ -45,14 +45,13 @@ def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
 @wrap(TranslationTask, "build_model")
 def tasks_fit_their_model(original: Any, self: Any, args: Any, from_checkpoint: bool = False) -> Any:
     """Refuse a model that does not fit its task where a checkpoint is loaded; see `models_fit_their_task`."""
-    name = getattr(args, "_name", None) or getattr(args, "arch", None)
-    _check_fit(type(self), name, from_checkpoint=from_checkpoint)
+    _check_fit(type(self), args, from_checkpoint=from_checkpoint)
     return original(self, args, from_checkpoint)
 
 
-def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -> None:
+def _check_fit(task: type, options: Any, *, from_checkpoint: bool = False) -> None:
     """Raise ValueError if either the task or the model is for language modelling, and the other for translation."""
-    model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+    model, name = model_class(options), getattr(options, "_name", None) or getattr(options, "arch", None)
     if model is None:
         return
     is_language_model = hasattr(model, "supported_targets")

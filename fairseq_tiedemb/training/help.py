@@ -63,9 +63,8 @@ def model_defaults(arch: str, known: dict[str, Any]) -> dict[str, Any]:
     config = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
     if config is not None:
         instance = config()
-        for name in instance._get_all_attributes():
-            if not hasattr(args, name):
-                setattr(args, name, instance._get_default(name))
+        of_model = {name: instance._get_default(name) for name in instance._get_all_attributes()}
+        vars(args).update(of_model | vars(args))
     # "${task.tokens_per_sample}" stands for the value of another option.
     return {
         name: getattr(args, str(value).strip("${}").rpartition(".")[2], value)

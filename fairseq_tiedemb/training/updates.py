@@ -117,8 +117,5 @@ def checkpoints_may_bring_shapes(original: Any, self: Trainer, *args: Any, **kwa
         return original(self, *args, **kwargs)
     if not self.pipeline_model_parallel:
         self._model.to(self.device)  # as the wrapper does: the optimizer's state goes to the device of its parameters
-    self._wrapped_model = self._model
-    try:
+    with mock.patch.object(self, "_wrapped_model", self._model):  # the trainer wraps the model at the next access
         return original(self, *args, **kwargs)
-    finally:
-        self._wrapped_model = None  # the trainer wraps the model at the next access
