@@ -12,6 +12,7 @@ CORE = (
     *(
         "_shapes",
         "precision",
+        "products",
         "registry",
         "sharing",
         "squared_norms",
@@ -19,6 +20,7 @@ CORE = (
         "loss_options",
         "loss_by_words",
         "objective",
+        "loss_kernel",
         "losses",
         "head",
         "constants",
@@ -28,7 +30,7 @@ CORE = (
     *("regularizers", "embedding", "modules", "outputs"),
 )
 LAYERS = [
-    *("option_checks", "terminal", "whole_files", "checkpoints", "ngram", "products"),
+    *("option_checks", "terminal", "whole_files", "checkpoints", "ngram"),
     *CORE,
     "huggingface",
     "plan",
@@ -39,7 +41,8 @@ LAYERS = [
 # What a layer, or a file of it, may import besides Python's own modules and ours.
 LIBRARIES = {
     **dict.fromkeys(["option_checks", "ngram", "terminal", "whole_files"], {"numpy"}),
-    **dict.fromkeys([*CORE, "huggingface", "plan", "products"], {"torch"}),
+    **dict.fromkeys([*CORE, "huggingface", "plan"], {"torch"}),
+    "loss_kernel": {"torch", "triton"},
     "outputs/binary_trees.py": {"numpy"},
     "checkpoints": {"numpy", "torch"},
 }
