@@ -274,3 +274,10 @@ def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str
     assert "invalid choice: 'soft' (choose from" in capsys.readouterr().err
     generation = options.get_generation_parser().parse_known_args(["--print-alignment", "soft"])[0]
     assert generation.print_alignment == "soft"
+
+
+def test_interactive_reads_no_language_model(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options.get_interactive_generation_parser().parse_known_args(["--lm-path", "lm.pt"])
+    assert "argument --lm-path: needs fairseq-generate; got lm.pt, which is not read" in capsys.readouterr().err
+    assert options.get_generation_parser().parse_known_args(["--lm-path", "lm.pt"])[0].lm_path == "lm.pt"

@@ -113,13 +113,20 @@ def asynchronous_writing_needs_iopath(original: Any, *args: Any, **kwargs: Any) 
 
 
 @mend(options, "add_interactive_args")
-def interactive_alignment(original: Any, parser: Any) -> None:
-    """Refuse `fairseq-interactive --print-alignment soft` on the command line.
+def interactive_follows_its_flags(original: Any, parser: argparse.ArgumentParser) -> None:
+    """Refuse `--print-alignment soft` and `--lm-path` of fairseq-interactive on the command line.
 
-    Without it: ValueError, `too many values to unpack`, at the first sentence: the command prints hard alignments only
-    (fairseq_cli/interactive.py:287). Goes when it prints probabilities as fairseq-generate does.
+    Without it: ValueError, `too many values to unpack`, at the first sentence, since the command prints hard alignments
+    alone (fairseq_cli/interactive.py:287); and a language model that changes nothing. Goes when it does as
+    fairseq-generate does.
     """
+
+    def no_model(path: str) -> None:
+        raise argparse.ArgumentTypeError(f"needs fairseq-generate; got {path}, which is not read here. Leave it out.")
+
     original(parser)
     for action in parser._actions:
         if action.dest == "print_alignment":
             action.choices = ["hard"]
+        elif action.dest == "lm_path":
+            action.type = no_model
