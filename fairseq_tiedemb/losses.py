@@ -68,8 +68,9 @@ def output_loss(
 
     with y_v = scale_v (w_v . similar) + offset_v, constants without a gradient, and tau the augmented temperature.
 
-    The forward pass also computes the gradients, from ``ROWS`` rows of logits at a time. Memory is therefore that of
-    the table's gradient, not N x V. Without ``reduce``, and in a second backward pass, they are computed again.
+    The forward pass also computes the gradients, from ``ROWS`` rows of logits at a time, on a GPU from ``GPU_BYTES`` of
+    them. Memory is therefore that of the table's gradient, not N x V. Without ``reduce``, and in a second backward
+    pass, they are computed again.
     Arithmetic on logits is in float32 (float64 for a float64 table); products use the table's or autocast's dtype.
 
     Args:
