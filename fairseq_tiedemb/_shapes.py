@@ -67,7 +67,8 @@ def check_target(target_N: Tensor, count: int, size: int) -> None:
     """Checks that a head's target tokens are N (``count``) of V (``size``); the ValueError names the first problem.
 
     The range is checked on a CPU alone, since a GPU would have to wait for it, and a compiled graph would break in two.
-    There ``gather`` and ``index_select`` refuse indices out of range; advanced indexing takes -1 for the last row.
+    There ``gather`` and ``index_select`` refuse indices out of range, and the loss's kernel makes the loss and the
+    gradients NaN; advanced indexing takes -1 for the last row.
     """
     if target_N.shape != (count,):
         needs = f"shape ({count},), one token per feature vector"

@@ -23,7 +23,9 @@ def _logits(
     if HAS_OFFSET:
         x += tl.load(offset + columns, mask=is_here, other=0.0)
     if HAS_CAP:
-        tanh = 2 / (1 + tl.exp(-2 * x / cap)) - 1
+        y = x / cap
+        near_zero = y * (1 - y * y * (1 / 3 - y * y * (2 / 15 - y * y * (17 / 315))))  # where the other one cancels
+        tanh = tl.where(tl.abs(y) < 0.2, near_zero, 2 / (1 + tl.exp(-2 * y)) - 1)
         slope = 1 - tanh * tanh
         x = tl.where(x == -float("inf"), x, cap * tanh)
     return x, slope
@@ -55,15 +57,16 @@ def _row(
     most = tl.max(largest, 0)
     z = most + tl.log(tl.sum(sums * tl.exp(largest - most), 0))
     place = word + tl.arange(0, 1)
-    in_table = (place >= 0) & (place < V)  # elsewhere NaN
-    its_logit, _ = _logits(own, place, in_table, scale, offset, cap, HAS_SCALE, HAS_OFFSET, HAS_CAP)
+    is_word = (place >= 0) & (place < V)  # else loss and gradient are NaN
+    its_logit, _ = _logits(own, place, is_word, scale, offset, cap, HAS_SCALE, HAS_OFFSET, HAS_CAP)
     tl.store(of_target + row + tl.arange(0, 1), its_logit)
     tl.store(log_z + row, z)
     if SMOOTHED:
         tl.store(total + row, tl.sum(logits, 0))
     if GRADIENT:
         factor = tl.load(unit + row * unit_stride) if HAS_UNIT else 1.0
-        of_all = confidence + each * V + 2 * z_loss * z
+        of_all = tl.where((word >= 0) & (word < V), confidence + each * V + 2 * z_loss * z, float("nan"))
+        tl.debug_barrier()  # all threads have read what some are about to overwrite
         for start in range(0, V, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             is_here = columns < V

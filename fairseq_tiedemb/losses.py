@@ -118,16 +118,27 @@ def output_loss(
     return objective.with_weights(OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective)), log_prior_NK)
 
 
+Kernel = Callable[..., tuple[Tensor, ...]]
+
+
+def kernel_for(scores: Tensor) -> Kernel | None:
+    """``rows_to_gradients`` of loss_kernel.py, on GPUs that can compile it and for dtypes that it has."""
+    runs = scores.is_cuda and type(scores) is Tensor and not torch.compiler.is_compiling()
+    return kernel_of_rows(scores.device) if runs and exact_dtype(scores) == torch.float32 else None
+
+
 @functools.cache
-def kernel_of_rows() -> Callable[..., tuple[Tensor, ...]] | None:
-    """``rows_to_gradients`` of loss_kernel.py; None, and a warning, where a GPU's kernels cannot be compiled."""
+def kernel_of_rows(device: torch.device) -> Kernel | None:
+    """``rows_to_gradients``, which is compiled once; None, and a warning, where that fails."""
     try:
         from .loss_kernel import rows_to_gradients
 
-        row = torch.zeros(1, 2, device="cuda")
+        row = torch.zeros(1, 2, device=device)
         rows_to_gradients(row, row[0, :1].long(), None, None, None, PLAIN_LOSS, None, gradient=True, times_scale=True)
     except Exception as error:  # no Triton, no C compiler, a GPU that is too old: whatever it is, torch's operations do
-        logger.warning("the loss on a GPU takes torch's operations, which are slower: %s", str(error).split("\n")[0])
+        why = f"{type(error).__name__}: {error}".split("\n")[0]
+        use = "Use Triton with a C compiler and Python's headers for the faster one"
+        logger.warning(f"the loss on {device} takes torch's operations, since its kernel ended in {why}. {use}.")
         return None
     return rows_to_gradients
 
@@ -225,9 +236,8 @@ class _ChunkedLoss:
         rows = min(ROWS, rows) if on_cpu else rows
         rows = math.ceil(rows / self.together) * self.together
         self.scores = table.new_empty(self.filled(min(rows, len(features))), len(table))
-        is_fit = self.exact == torch.float32 and self.together == 1 and not self.options.augmented_loss
-        runs = self.scores.is_cuda and type(self.scores) is Tensor and not torch.compiler.is_compiling()
-        self.kernel = kernel_of_rows() if is_fit and runs else None
+        has_kernel = self.together == 1 and not self.options.augmented_loss
+        self.kernel = kernel_for(self.scores) if has_kernel else None
         self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
@@ -330,8 +340,8 @@ class _ChunkedLoss:
             grad_scale /= self.scale
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
-    def _to_gradient_by(self, kernel: Callable[..., Any], scores: Tensor, target: Tensor, where: slice) -> None:
-        """Does ``_to_gradient`` for all rows at once, by the kernel."""
+    def _to_gradient_by(self, kernel: Kernel, scores: Tensor, target: Tensor, where: slice) -> None:
+        """Does ``_to_gradient`` for all rows at once; an offset's gradient is that of rounded logits."""
         unit = self.unit if self.weights is None else self.unit * self.weights[where]
         options, offset, grad_offset = self.options, self.logits.offset_V, self.grad_offset
         sums = kernel(

@@ -123,10 +123,10 @@ def of_vectors(operand: torch.Tensor) -> contextlib.AbstractContextManager[None]
 
     The switch is the process's, so only its main thread does so, and only on a CPU.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if torch.compiler.is_compiling() or operand.device.type != "cpu" or not is_main:
+    if torch.compiler.is_compiling() or operand.device.type != "cpu":
         return contextlib.nullcontext()
-    return multiplying_by("blas")
+    is_main = threading.current_thread() is threading.main_thread()
+    return multiplying_by("blas") if is_main else contextlib.nullcontext()
 
 
 @functools.cache
@@ -249,7 +249,7 @@ class _EvenLinear(torch.autograd.Function):
 
 
 def blas_linear(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Does ``F.linear`` by BLAS on a CPU, forward and backward, in float32 at least.
+    """Does ``F.linear`` as ``of_vectors`` does on a CPU, forward and backward, in float32 at least.
 
     oneDNN makes a kernel for every new number of rows, which takes longer than the product of a few rows.
     """
@@ -262,14 +262,14 @@ class _BlasLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs_NI: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(inputs_NI, weight)
-        with of_vectors(inputs_NI):
+        with of_vectors(inputs_NI), torch.autocast("cpu", enabled=False):
             return inputs_NI @ weight.t()
 
     @staticmethod
     def backward(ctx: Any, grad_NO: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         inputs_NI, weight = ctx.saved_tensors
         needs_inputs, needs_weight = ctx.needs_input_grad
-        with of_vectors(grad_NO):
+        with of_vectors(grad_NO), torch.autocast("cpu", enabled=False):
             return grad_NO @ weight if needs_inputs else None, grad_NO.t() @ inputs_NI if needs_weight else None
 
 

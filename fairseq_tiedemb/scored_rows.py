@@ -19,9 +19,9 @@ class ScoredRows(NamedTuple):
     offset: Tensor | None  # (K,) with the output bias included, or None for 0
     constants: Constants = NO_CONSTANTS  # of the table
 
-    def scores(self, mapped_ND: Tensor, linear: Callable[[Tensor, Tensor], Tensor] = F.linear) -> Tensor:
+    def scores(self, mapped_ND: Tensor, linear: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
         """Logits (N, K) of every token for every mapped feature f(h), in float32 or more precise."""
-        return self._affine(linear(mapped_ND, self.rows))
+        return self._affine((linear or F.linear)(mapped_ND, self.rows))
 
     def scores_one_by_one(self, mapped_KD: Tensor) -> Tensor:
         """Logit (K,) of token k for feature vector k, in float32 or more precise."""

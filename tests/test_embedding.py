@@ -485,3 +485,10 @@ def test_rows_of_half_precision_score_in_single() -> None:
     rows = table.rows(torch.tensor([3, 4]))
     assert rows.rows.dtype == torch.float16
     assert rows.scores(torch.randn(5, 4).half()).dtype == torch.float32
+
+
+def test_scored_rows_multiply_by_the_linear_layers_of_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, calls = SharedEmbedding(5, 3, 1), []
+    monkeypatch.setattr("torch.nn.functional.linear", lambda x, w: calls.append(len(x)) or x @ w.t())
+    table.rows(torch.arange(4)).scores(torch.randn(2, 3))
+    assert calls == [2]

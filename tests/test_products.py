@@ -285,6 +285,11 @@ def test_blas_linear_is_linear_by_blas(dtype: torch.dtype) -> None:
         result.backward(grad.to(result.dtype))
     assert libraries.of_products == ["blas"] * 3
     i, w, g = inputs.double(), weight.double(), grad.double()
+    with torch.autocast("cpu", torch.bfloat16):
+        again = products.blas_linear(*given)
+    again.backward(grad.to(again.dtype))  # outside autocast
+    assert again.equal(result)
+    given[0].grad, given[1].grad = given[0].grad / 2, given[1].grad / 2
     for found, exact in zip([result, *(each.grad for each in given)], [i @ w.t(), g @ w, g.t() @ i], strict=True):
         torch.testing.assert_close(found, exact.to(found.dtype))
     assert result.dtype == (dtype if dtype == torch.float64 else torch.float32)

@@ -144,7 +144,7 @@ def one(figure: Figure, digits: int) -> str:
 
 
 def memory(results: Sequence[Result]) -> Cell:
-    """The largest peak memory of trainings on CPUs, or of the processors of GPUs, in GB."""
+    """The largest peak memory of trainings, in GB: of those on CPUs, if any, else the processor's beside a GPU."""
     peaks = [result.usage.peak_memory / 1e9 for result in on_cpus(results) if result.usage and result.usage.peak_memory]
     return Cell(number(max(peaks), 1), max(peaks)) if peaks else NOTHING
 

@@ -112,10 +112,12 @@ def test_cpu_minutes_and_memory_are_those_of_cpus_where_a_gpu_trained_other_seed
         if seed > 1:
             values = project.result(f"small-{seed}")
             values["environment"]["accelerators"] = ["A GPU"]
+            values["usage"]["peak_memory"] += 7_000_000_000
             project.write(f"results/small/small-{seed}.json", json.dumps(values))
-    minutes = project.result("small-1")["usage"]["cpu_seconds"] / 60
+    usage = project.result("small-1")["usage"]
+    minutes, memory = usage["cpu_seconds"] / 60, usage["peak_memory"] / 1e9
     assert project.make_pages()[0] == 0
-    assert re.search(rf"\| Small \|.* \| 3 \| {minutes:.1f} \|", project.page()), project.page()
+    assert re.search(rf"\| Small \|.* \| 3 \| {minutes:.1f} \| {memory:.1f} \|", project.page()), project.page()
 
 
 def test_the_same_data_make_the_same_bytes(project: Project) -> None:
