@@ -156,7 +156,7 @@ def test_results_are_read_in_minutes() -> None:
     assert len((REPOSITORY / "recipes/RESULTS.md").read_text().split()) <= 1500
     lines = (REPOSITORY / "recipes/pages/not-run.md").read_text().splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith("| ")][2:]
-    assert len(rows) > 20
+    assert len(rows) > 10
     assert [row for row in rows if row[2] == "–"] == []
 
 
