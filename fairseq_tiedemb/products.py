@@ -119,7 +119,7 @@ def multiplying_by(way: str) -> Iterator[None]:
 
 
 def of_vectors(operand: torch.Tensor) -> contextlib.AbstractContextManager[None]:
-    """Sends products of a matrix and a vector to BLAS here: for those oneDNN takes up to twelve times as long.
+    """Sends products to BLAS here: of a matrix and a vector, for which oneDNN takes up to twelve times as long.
 
     The switch is the process's, so only its main thread does so, and only on a CPU.
     """
@@ -249,7 +249,7 @@ class _EvenLinear(torch.autograd.Function):
 
 
 def blas_linear(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Does ``F.linear`` as ``of_vectors`` does on a CPU, forward and backward, in float32 at least.
+    """Does ``F.linear`` by BLAS on a CPU, forward and backward, in float32 at least; of threads see ``of_vectors``.
 
     oneDNN makes a kernel for every new number of rows, which takes longer than the product of a few rows.
     """
