@@ -1,7 +1,7 @@
 """Cross entropy by blocks of the vocabulary, for vocabularies of which few rows of logits fit into memory.
 
 A first pass over the table gives log Z of every token, a second one computes the logits again and their gradients. That
-is four matrix products where ``losses.py`` has three over blocks of rows, but each row of the table's gradient is
+is four matrix products where ``loss_by_rows.py`` has three over blocks of rows, but each row of the table's gradient is
 written once: no pass over V x D for every block, and no V x D numbers in float32 beside a table in bfloat16.
 """
 
@@ -17,6 +17,8 @@ from .squared_norms import slices
 
 # Logits in memory at a time: 1 MB of float32, and at least so many words, whose products are efficient.
 ELEMENTS, FEWEST_WORDS = 2**18, 256
+
+Gradients = tuple[Tensor | None, ...]  # of features, table, scale and offset
 
 
 class Logits(NamedTuple):
@@ -50,7 +52,7 @@ class Logits(NamedTuple):
 
 def loss_by_words(
     logits: Logits, options: LossOptions, needs_grad: tuple[bool, ...], weights_N: Tensor | None
-) -> tuple[OutputLoss, tuple[Tensor | None, ...]]:
+) -> tuple[OutputLoss, Gradients]:
     """The losses of ``output_loss`` with these options, and the gradients of its inputs.
 
     ``needs_grad``: of features, table, scale and offset; ``weights_N`` weigh the tokens' losses in the gradients.
@@ -83,7 +85,7 @@ def _sums(logits: Logits, *, smoothed: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 def _gradients(
     logits: Logits, log_partition: Tensor, factors: tuple[Tensor, Tensor | None, Tensor], needs_grad: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
+) -> Gradients:
     """Gradients of all inputs, from a, b and c (N, 1) of d loss / d z_v = a p(v) - b - c [v = target]."""
     features, table, exact = logits.features_ND, logits.table_VD, log_partition.dtype
     of_all, of_each, of_target = factors

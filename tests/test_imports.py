@@ -21,6 +21,7 @@ CORE = (
         "loss_by_words",
         "objective",
         "loss_kernel",
+        "loss_by_rows",
         "losses",
         "head",
         "constants",

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from fairseq_tiedemb import losses
-from fairseq_tiedemb.loss_options import LossOptions
+from fairseq_tiedemb import loss_by_rows
+from fairseq_tiedemb.losses import LossOptions, output_loss
 
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 needs_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="needs TRITON_INTERPRET=1")
@@ -82,8 +82,8 @@ def test_a_word_without_probability_has_no_gradient_and_a_word_that_is_none_a_lo
 def test_the_loss_by_the_kernel_is_that_by_torch(
     dtype: torch.dtype, terms: tuple[str, ...], is_reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "GPU_BYTES", 2**18)  # several chunks
-    monkeypatch.setattr(losses, "FEWEST_ROWS", 8)
+    monkeypatch.setattr(loss_by_rows, "GPU_BYTES", 2**18)  # several chunks
+    monkeypatch.setattr(loss_by_rows, "FEWEST_ROWS", 8)
     table = torch.randn(3000, 64, device="cuda", dtype=dtype, requires_grad=True)
     features = torch.randn(300, 64, device="cuda", dtype=dtype, requires_grad=True)
     given = {name: (torch.rand(3000, device="cuda") + 0.5).requires_grad_() for name in terms}
@@ -91,14 +91,14 @@ def test_the_loss_by_the_kernel_is_that_by_torch(
     options = LossOptions(0.1, 0.01, reduce=is_reduced)
 
     def run() -> list[torch.Tensor]:
-        loss = losses.output_loss(features, table, target, **given, soft_cap=30.0, options=options).loss
+        loss = output_loss(features, table, target, **given, soft_cap=30.0, options=options).loss
         total = loss if is_reduced else (loss * weights).sum()
         return [loss.detach(), *torch.autograd.grad(total, (features, table, *given.values()))]
 
-    assert losses.kernel_of_rows(features.device) is not None
+    assert loss_by_rows.kernel_of_rows(features.device) is not None
     ours = run()
-    monkeypatch.setattr(losses, "kernel_for", lambda scores: None)
-    monkeypatch.setattr(losses, "PRODUCTS_ROUND_ONCE", False)
+    monkeypatch.setattr(loss_by_rows, "kernel_for", lambda scores: None)
+    monkeypatch.setattr(loss_by_rows, "PRODUCTS_ROUND_ONCE", False)
     for found, expected in zip(ours, run(), strict=True):
         error = (found.double() - expected.double()).norm() / expected.double().norm()
         assert error < {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}[dtype]
@@ -110,7 +110,7 @@ def test_without_a_kernel_torchs_operations_are_taken_and_the_reason_is_logged(
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "fairseq_tiedemb.loss_kernel", raising=False)
     with caplog.at_level(logging.WARNING):
-        assert losses.kernel_of_rows.__wrapped__(torch.device("cuda", 1)) is None
+        assert loss_by_rows.kernel_of_rows.__wrapped__(torch.device("cuda", 1)) is None
     assert (
         "the loss on cuda:1 takes torch's operations, since its kernel ended in ModuleNotFoundError: import of tri"
         in (caplog.text)
@@ -148,18 +148,18 @@ def by_torch(
 def test_the_loss_around_a_kernel(
     terms: tuple[str, ...], is_reduced: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "ROWS", 8)  # several chunks
+    monkeypatch.setattr(loss_by_rows, "ROWS", 8)  # several chunks
     table, features = (torch.randn(n, 6).to(dtype).requires_grad_() for n in (11, 30))
     given = {name: (torch.rand(11) + 0.5).requires_grad_() for name in terms}
     target, weights = torch.randint(11, (30,)), torch.rand(30)
 
     def run() -> list[torch.Tensor]:
-        loss = losses.output_loss(features, table, target, **given, options=LossOptions(reduce=is_reduced)).loss
+        loss = output_loss(features, table, target, **given, options=LossOptions(reduce=is_reduced)).loss
         total = loss if is_reduced else (loss * weights).sum()
         return [loss.detach(), *torch.autograd.grad(total, (features, table, *given.values()))]
 
     expected, calls = run(), []
-    monkeypatch.setattr(losses, "kernel_for", lambda scores: lambda *a, **k: calls.append(a) or by_torch(*a, **k))
+    monkeypatch.setattr(loss_by_rows, "kernel_for", lambda scores: lambda *a, **k: calls.append(a) or by_torch(*a, **k))
     for found, exact in zip(run(), expected, strict=True):
         torch.testing.assert_close(
             found, exact, rtol=1e-4 if dtype == torch.float32 else 1e-2, atol=1e-2 * exact.abs().max()

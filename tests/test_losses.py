@@ -1,7 +1,6 @@
 """The lean loss against the plain computation: values, gradients, half precision, memory's shape."""
 
 import copy
-import importlib
 import math
 from typing import Any
 
@@ -13,7 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_tiedemb import loss_by_words, squared_norms
+from fairseq_tiedemb import loss_by_rows, loss_by_words, losses, squared_norms
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions, output_loss
@@ -21,8 +20,6 @@ from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
 from .gradients import assert_same_gradients
-
-module = importlib.import_module("fairseq_tiedemb.losses")
 
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
 # Of every method label smoothing and z-loss together, and of one each of them.
@@ -34,7 +31,7 @@ objectives = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS", 3)  # seven words in three chunks, the last one short
+    monkeypatch.setattr(loss_by_rows, "ROWS", 3)  # seven words in three chunks, the last one short
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
 
 
@@ -44,8 +41,8 @@ def by_rows_and_by_words(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
         monkeypatch.setattr("fairseq_tiedemb.products.EVEN_ROWS", {torch.float64, torch.float32, torch.bfloat16})
         monkeypatch.setattr("fairseq_tiedemb.products.EVEN", [(4, 4)])
     if request.param == "words":  # eleven words in three blocks, the last one short
-        monkeypatch.setattr(module, "SCORES", 1)
-        monkeypatch.setattr(module, "BY_WORDS", {torch.float64, torch.float32, torch.bfloat16})
+        monkeypatch.setattr(loss_by_rows, "SCORES", 1)
+        monkeypatch.setattr(losses, "BY_WORDS", {torch.float64, torch.float32, torch.bfloat16})
         monkeypatch.setattr(loss_by_words, "ELEMENTS", 1)
         monkeypatch.setattr(loss_by_words, "FEWEST_WORDS", 4)
 
@@ -180,7 +177,7 @@ def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
 def test_no_product_overflows_in_fp16(
     rows: int, words: int, feature: float, std: float, options: LossOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROWS", 512)
+    monkeypatch.setattr(loss_by_rows, "ROWS", 512)
     generator = torch.Generator().manual_seed(1)
     weight, features = torch.randn(words, 4, generator=generator).mul(std).half(), torch.full((rows, 4), feature).half()
     similar = torch.randn(rows, 4, generator=generator).half()
@@ -332,10 +329,10 @@ needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), 
 def test_a_large_vocabulary_has_fewer_rows_at_a_time(
     scores: int, on_cpu: int, on_gpu: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROWS", 7)
-    monkeypatch.setattr(module, "SCORES", scores)
-    monkeypatch.setattr(module, "GPU_BYTES", 4 * scores)
-    monkeypatch.setattr(module, "FEWEST_ROWS", 2)
+    monkeypatch.setattr(loss_by_rows, "ROWS", 7)
+    monkeypatch.setattr(loss_by_rows, "SCORES", scores)
+    monkeypatch.setattr(loss_by_rows, "GPU_BYTES", 4 * scores)
+    monkeypatch.setattr(loss_by_rows, "FEWEST_ROWS", 2)
     table, target = SharedEmbedding(100, 2, 1).to(device), torch.arange(50, device=device)
     features = torch.randn(50, 2, device=device, requires_grad=True)
     with Products() as products:
@@ -346,7 +343,7 @@ def test_a_large_vocabulary_has_fewer_rows_at_a_time(
 
 
 def test_of_a_vocabulary_too_large_for_that_only_a_block_of_words_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SCORES", 100 * module.BY_WORDS_BELOW - 1)
+    monkeypatch.setattr(loss_by_rows, "SCORES", 100 * losses.BY_WORDS_BELOW - 1)
     monkeypatch.setattr(loss_by_words, "ELEMENTS", 200 * 2)
     monkeypatch.setattr(loss_by_words, "FEWEST_WORDS", 3)
     table = SharedEmbedding(100, 1, 1).bfloat16()

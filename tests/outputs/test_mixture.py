@@ -1,14 +1,12 @@
 """The mixture of softmaxes against its equation in float64: values, gradients, chunks."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
-from fairseq_tiedemb import LossOptions, SharedEmbedding, products, squared_norms
+from fairseq_tiedemb import LossOptions, SharedEmbedding, loss_by_rows, products, squared_norms
 from fairseq_tiedemb.outputs import Mixture
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
@@ -19,7 +17,6 @@ from ..test_losses import Products
 from .common import SIZE, TARGET, WIDTH, features, table
 from .oracle import PAD
 
-losses = importlib.import_module("fairseq_tiedemb.losses")
 K = 3
 
 
@@ -27,7 +24,7 @@ K = 3
 def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(products, "EVEN", [(1, request.param)])  # with 4, products have twelve rows
     monkeypatch.setattr(products, "EVEN_ROWS", {torch.float64, torch.float32})
-    monkeypatch.setattr(losses, "ROWS", 7)  # nine rows of logits, of three words, at a time
+    monkeypatch.setattr(loss_by_rows, "ROWS", 7)  # nine rows of logits, of three words, at a time
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 70)  # three rows of logits
     return request.param
 
@@ -68,7 +65,7 @@ def test_a_softmax_without_weight_counts_for_nothing() -> None:
 
 @pytest.mark.filterwarnings("error:An output with one or more elements was resized")
 def test_filled_products_of_a_chunk_fit_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "ROWS", 40)
+    monkeypatch.setattr(loss_by_rows, "ROWS", 40)
     monkeypatch.setattr(products, "EVEN", [(1, 16)])  # 48 rows of logits; a fourth of 140 rows is filled to 48
     found, mixture = table(), Mixture(table(), 7).double()
     h, target = torch.randn(20, found.embedding_dim, dtype=torch.float64), TARGET.repeat(3)[:20]
