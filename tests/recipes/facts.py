@@ -54,6 +54,7 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "with-scaled-cosine": {"sharing_method": "scaled-cosine"},
     "with-mixture": {"output_layer": "mixture", "clip_norm": 2.0},
 }
+DL4MT = ("dl4mt", "dl4mt_wt", "dl4mt_twwt")
 # What sets each row of a recipe apart: everything else in its training is that of the other rows with the same words
 # before the last one. None: nothing is trained. {work} is the folder of the corpus.
 ROWS: dict[str, dict[str, str | None]] = {
@@ -122,7 +123,7 @@ ROWS: dict[str, dict[str, str | None]] = {
         "fairseq_untied": THEIRS,
         "fairseq_wt": f"{THEIRS} {TIED}",
         "fairseq_twwt": f"{THEIRS} {ALL}",
-        "dl4mt_twwt": f"--arch dl4mt_twwt {OURS}",
+        **{arch: f"--arch {arch} {OURS}" for arch in DL4MT},
     },
     "train-table8-dl4mt.sh": {
         f"{pair} {row}": f"--arch dl4mt{end}"
@@ -180,7 +181,7 @@ ROWS: dict[str, dict[str, str | None]] = {
     ),
 }
 # Rows whose training is another in more: optimizer, criterion, regularisation; and widths, each with its learning rate.
-APART = {"awd", "awd-dropout", *INGREDIENTS, "dl4mt_twwt", "fairseq", "64", "128", "256", "512"}
+APART = {"awd", "awd-dropout", *INGREDIENTS, *DL4MT, "fairseq", "64", "128", "256", "512"}
 LIU = {"label_smoothing": 0.1, "adam_betas": "(0.9, 0.98)", "criterion": "tied_cross_entropy", "fp16": True}
 WMT = LIU | {"dropout": 0.3, "weight_decay": 0, "max_tokens": 3584, "update_freq": [32], "keep_last_epochs": 10}
 IWSLT = LIU | {"dropout": 0.3, "weight_decay": 1e-4, "update_freq": [1], "max_update": 50_000}
