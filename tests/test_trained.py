@@ -67,6 +67,10 @@ def test_either_adam_goes_on_from_the_other(train: InProcess, lm_data: Path, tmp
     message = r"^--bf16, --fp16, or memory-efficient: needs FairseqAdam, as in .*; got FP16Optimizer. Use --reset-opt"
     with pytest.raises(ValueError, match=message):
         train(*command, "--optimizer", "adam", "--max-update", 5, "--bf16")
+    with pytest.raises(
+        ValueError, match=r"^--lr-scheduler: needs the one .*; got inverse_sqrt. Use it, or --reset-lr-s"
+    ):
+        train(*command, "--optimizer", "adam", "--max-update", 5, "--lr-scheduler", "inverse_sqrt")
     with pytest.raises(ValueError, match=r"needs a checkpoint of the same model; got another \(.*weight_ih.2"):
         train(*command, "--optimizer", "adam", "--max-update", 5, "--decoder-layers", 3)
     start = ("--decoder-layers", 3, "--finetune-from-model", tmp_path / "checkpoint_last.pt")

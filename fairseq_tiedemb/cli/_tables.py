@@ -54,7 +54,7 @@ def _sources(arguments: argparse.Namespace) -> list[Any]:
         if not path.exists():  # also beside a text, which needs none
             raise ValueError(f"--dict: needs a text file; got {path} (No such file or directory). Use another path.")
     if len(given) not in (0, 1, count):
-        raise ValueError(f"--dict: needs one, or one for each TABLE; got {len(given)} for {count}. Use 1 or {count}.")
+        raise ValueError(f"--dict: needs one, or one for each TABLE; got {len(given)} for {count}. Use {count}.")
     dictionaries = given if len(given) == count else [*given, None][:1] * count
     options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
     return [

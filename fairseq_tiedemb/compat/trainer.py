@@ -276,7 +276,8 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
     """Show why a checkpoint cannot be loaded: a model's own error, or what does not fit.
 
     Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
-    another size (trainer.py:597); likewise for another optimizer or criterion. Goes when fairseq shows the reason.
+    another size (trainer.py:597); likewise for another optimizer or criterion, and "KeyError: 'best'" for another
+    schedule. Goes when fairseq shows the reason.
     """
     try:
         return original(self, filename, *args, **kwargs)
@@ -287,6 +288,11 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
         flag = "bf16, --fp16, or memory-efficient" if "FP16Optimizer" in found[0] else found[1].lower()
         needs, got, use = f"{found[2]}, as in {filename}", found[3], "--reset-optimizer to begin without its state"
         raise ValueError(f"--{flag}: needs {needs}; got {got}. Use {use}, or the same.") from None
+    except KeyError as error:
+        if error.args != ("best",):
+            raise
+        needs, got = f"the one that {filename} was trained with", self.cfg.lr_scheduler._name
+        raise ValueError(f"--lr-scheduler: needs {needs}; got {got}. Use it, or --reset-lr-scheduler.") from None
     except Exception as error:
         reason = error.__context__
         if "Cannot load model parameters" not in str(error):

@@ -272,7 +272,7 @@ def test_dictionaries_for_each_table(checkpoint: Path, tmp_path: Path, cli: Cli)
     out = cli("correlation", one, two, "--dict", tmp_path / "a.txt", "--dict", tmp_path / "b.txt").out
     assert "6 words, 15 pairs" in out
     assert "7 words, 21 pairs" in cli("correlation", one, two, "--dict", tmp_path / "a.txt").out
-    with pytest.raises(ValueError, match="--dict: needs one, or one for each TABLE; got 2 for 1. Use 1 or 1"):
+    with pytest.raises(ValueError, match=r"--dict: needs one, or one for each TABLE; got 2 for 1. Use 1\."):
         command("correlation", checkpoint, "--dict", tmp_path / "a.txt", "--dict", tmp_path / "b.txt")
     with pytest.raises(ValueError, match=r"--dict: needs the words of .*x.pt; got no dict.txt in .*. Use --dict"):
         command("correlation", checkpoint)
