@@ -75,6 +75,7 @@ class TiedCrossEntropy(FairseqCriterion):
             for name in each.options:
                 if getattr(self, name) != known[name] and not getattr(self, each.name):
                     raise ValueError(f"{flag_of(name)}: needs {each.flag}; got {getattr(self, name)} alone. Use both.")
+        self._penalties = [each for each in REGULARIZERS.values() if getattr(self, each.name)]
         # Set by the trainer; None without one, when every batch is an update.
         self._first_of_update: bool | None = None
         self._tokens_count = True
@@ -88,9 +89,8 @@ class TiedCrossEntropy(FairseqCriterion):
         if self._first_of_update is None:
             if extensions_of(model).computes_loss:
                 model.output.check_training(self.options)
-            for name, regularizer in REGULARIZERS.items():
-                if getattr(self, name):
-                    self._weighed(regularizer, model, 1)
+            for regularizer in self._penalties:
+                self._weighed(regularizer, model, 1)
         self._first_of_update = True
 
     def begin_batch(self, *, is_dummy: bool) -> None:
@@ -130,7 +130,7 @@ class TiedCrossEntropy(FairseqCriterion):
             return loss.flatten(), size, logging_output
         if not self._tokens_count:
             loss = loss * 0
-        if model.training and any(getattr(self, name) for name in REGULARIZERS):
+        if model.training and self._penalties:
             mark_words(model, target, sample["net_input"])
             penalty = self._penalty(model, size if self._tokens_count else 0)
             loss = loss + penalty
@@ -150,9 +150,7 @@ class TiedCrossEntropy(FairseqCriterion):
         sample size, and one on a batch's activations is 0 for a dummy.
         """
         penalty = torch.zeros((), device=next(model.parameters()).device)
-        for name, regularizer in REGULARIZERS.items():
-            if not getattr(self, name):
-                continue
+        for regularizer in self._penalties:
             if regularizer.added_to == "mean":
                 penalty = penalty + self._weighed(regularizer, model, sample_size)
             elif regularizer.added_to == "batch":
