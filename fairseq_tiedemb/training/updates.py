@@ -82,27 +82,22 @@ def schedules_set_the_average(original: Any, self: Trainer, *args: Any, **kwargs
 
 
 @wrap(checkpoint_utils, "save_checkpoint")
-def schedules_know_the_validation(
+def schedules_and_tasks_know_of_saving(
     original: Any, cfg: Any, trainer: Any, epoch_itr: Any, loss: float | None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Call a schedule's ``end_epoch`` before the checkpoint is written; fairseq's own method comes after it."""
-    if loss is not None and epoch_itr.end_of_epoch():
+    """Call a schedule's ``end_epoch`` and a task's `gather_for_checkpoint` before a checkpoint is written.
+
+    Without it: fairseq tells a schedule the loss afterwards, and asks for a task's part in the writing process alone
+    (checkpoint_utils.py:117), where `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq
+    asks before `should_save_checkpoint_on_current_rank`.
+    """
+    at_end = epoch_itr.end_of_epoch()
+    if loss is not None and at_end:
         sign = -1 if cfg.maximize_best_checkpoint_metric else 1
         extensions_of(trainer.lr_scheduler).end_epoch(sign * loss, trainer.get_num_updates())
-    return original(cfg, trainer, epoch_itr, loss, *args, **kwargs)
-
-
-@wrap(checkpoint_utils, "save_checkpoint")
-def tasks_gather_before_saving(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, *args: Any, **kw: Any) -> Any:
-    """Let a task's `gather_for_checkpoint` collect its part of a checkpoint from all processes.
-
-    Without it: fairseq asks for a task's part in the writing process alone (checkpoint_utils.py:117), where
-    `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq asks before
-    `should_save_checkpoint_on_current_rank`.
-    """
     if not cfg.no_save:
-        extensions_of(trainer.task).gather_for_checkpoint(epoch_itr.end_of_epoch())
-    return original(cfg, trainer, epoch_itr, *args, **kw)
+        extensions_of(trainer.task).gather_for_checkpoint(at_end)
+    return original(cfg, trainer, epoch_itr, loss, *args, **kwargs)
 
 
 @wrap(Trainer, "load_checkpoint")
