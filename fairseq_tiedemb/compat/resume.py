@@ -14,9 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 @mend(Trainer, "get_train_iterator")
-def resumed_batches(
-    original: Any, self: Trainer, epoch: int, *args: Any, load_dataset: bool = True, **kwargs: Any
-) -> EpochBatchIterator:
+def resumed_batches(original: Any, self: Trainer, epoch: int, *args: Any, **kwargs: Any) -> EpochBatchIterator:
     """Resume with the same batches as an uninterrupted training: those of its first epoch.
 
     Without it: fairseq makes batches once, seeded with the epoch in which the process started
@@ -25,8 +23,7 @@ def resumed_batches(
     several folders, datasets that change with the epoch) are not changed. Goes when all processes have one seed.
     """
     task, subset = self.task, self.cfg.dataset.train_subset
-    kwargs["load_dataset"] = load_dataset
-    if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
+    if kwargs.get("load_dataset", True) and epoch > 1 and not kwargs.get("disable_iterator_cache"):
         batches = original(self, 1, *args, **kwargs)
         if task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches and not callable(batches.batch_sampler):
             batches.epoch = epoch

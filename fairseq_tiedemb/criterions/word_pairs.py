@@ -10,7 +10,6 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from ..loss_options import check_evaluated
-from ..training.extensions import extensions_of
 
 
 @register_criterion("word_pairs", dataclass=FairseqDataclass)
@@ -25,7 +24,7 @@ class WordPairsLoss(FairseqCriterion):
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss, always a sum, sample size 1, and the values to log; ValueError for a model of another family."""
-        if not extensions_of(model).computes_loss or "centres" not in sample["net_input"]:
+        if "centres" not in sample["net_input"]:
             needs, got = "--task word_pairs and a model of word2vec's family", type(model).__name__
             raise ValueError(f"--criterion word_pairs: needs {needs}; got {got}. Use --arch word2vec_skipgram.")
         loss, nll_loss = model(**sample["net_input"], target=sample["target"])
