@@ -98,7 +98,7 @@ class FairseqRowSGD(FairseqOptimizer):
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """fairseq's clipping, applied to the values of sparse gradients too."""
         gradients = [SimpleNamespace(grad=numbers) for numbers in self._numbers()]
-        return utils.clip_grad_norm_(gradients, max_norm, aggregate_norm_fn) if gradients else torch.tensor(0.0)
+        return utils.clip_grad_norm_(gradients, max_norm, aggregate_norm_fn)
 
     def _numbers(self) -> list[Tensor]:
         """The values of every gradient, to modify in place; sums repeated rows of sparse gradients first."""
