@@ -114,9 +114,10 @@ def test_a_model_that_does_not_compute_its_loss_is_refused() -> None:
             torch.nn.Module.__init__(self)
 
     each = TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=0.0)
-    each.begin_update(Foreign())  # leaves it to the loss, as in validation
-    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs a model of .* got Foreign. Use --crit"):
-        each(Foreign(), SAMPLE)
+    for use in (each.begin_update, lambda model: each(model, SAMPLE)):  # by a trainer, and in validation
+        message = "--criterion tied_cross_entropy: needs a model of .* got Foreign. Use --crit"
+        with pytest.raises(ValueError, match=message):
+            use(Foreign())
 
 
 def test_what_the_output_layer_lacks_is_said_before_the_first_batch() -> None:

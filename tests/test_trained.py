@@ -18,7 +18,7 @@ from fairseq_tiedemb.sharing import SHARING_METHODS
 from fairseq_tiedemb.training.trained import OF_METHOD
 
 from .conftest import Cli, InProcess, MadeOnce, RunCommand, configuration
-from .test_compat_commands import TRANSLATION
+from .test_compat_commands import TRANSLATION, logged
 from .vectors.common import command
 
 FEW = ("--max-update", 2, "--no-epoch-checkpoints", "--log-format", "json", "--num-workers", 0, "--disable-validation")
@@ -62,7 +62,7 @@ def test_either_adam_goes_on_from_the_other(train: InProcess, lm_data: Path, tmp
     for updates, optimizer in ((3, "fused_adam"), (4, "adam")):
         text = train(*command, "--optimizer", optimizer, "--max-update", updates)
         assert f"(epoch 1 @ {updates - 1} updates)" in text
-    with pytest.raises(ValueError, match=r"^--optimizer: needs FairseqAdam, as in .*; got FairseqNAG. Use --reset-opt"):
+    with pytest.raises(ValueError, match=r"^--optimizer: needs adam, as in .*; got nag. Use --reset-opt"):
         train(*command, "--optimizer", "nag", "--max-update", 5)
     message = r"^--bf16, --fp16, or memory-efficient: needs FairseqAdam, as in .*; got FP16Optimizer. Use --reset-opt"
     with pytest.raises(ValueError, match=message):
@@ -78,7 +78,33 @@ def test_either_adam_goes_on_from_the_other(train: InProcess, lm_data: Path, tmp
         train(lm_data, *LM, "--lr", 0.01, "--optimizer", "adam", *start, "--save-dir", tmp_path / "finetuned")
 
 
-@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_another_optimizer_in_half_precision_is_refused(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    """fairseq compares its wrappers, which have one name."""
+    command = (lm_data, *LM, "--lr", 0.01, "--save-dir", tmp_path, "--bf16", "--optimizer")
+    train(*command, "adam")
+    with pytest.raises(ValueError, match=r"^--optimizer: needs adam, as in .*_last.pt; got sgd. Use --reset-optimizer"):
+        train(*command, "sgd", "--max-update", 3)
+    assert "(epoch 1 @ 2 updates)" in train(*command, "fused_adam", "--max-update", 3)
+    train(*command, "sgd", "--max-update", 4, "--reset-optimizer")
+
+
+def test_one_process_with_an_address_trains(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    """fairseq starts as many processes as there are GPUs, none, and ends with 0."""
+    alone = ("--distributed-world-size", 1, "--distributed-rank", 0, "--distributed-init-method")
+    text = train(lm_data, *LM, "--lr", 0.01, "--cpu", "--no-save", *alone, f"file://{tmp_path}/store")
+    assert logged(text, "train_num_updates") == [2]
+
+
+def test_the_best_value_of_another_metric_is_forgotten(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    command = (lm_data, *[flag for flag in LM if flag != "--disable-validation"], "--lr", 0.01, "--save-dir", tmp_path)
+    train(*command)
+    perplexity = ("--best-checkpoint-metric", "ppl", "--max-update")
+    text = train(*command, *perplexity, 3)
+    assert logged(text, "valid_best_ppl") == []
+    assert logged(train(*command, "--lr", 0, *perplexity, 4), "valid_best_ppl") == logged(text, "valid_ppl") != []
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model", "--continue-once"])
 def test_a_checkpoint_that_is_missing_is_refused(flag: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^{flag}: needs a checkpoint; got nowhere.pt, which is none"):
         train(lm_data, *LM, flag, "nowhere.pt", "--save-dir", tmp_path)

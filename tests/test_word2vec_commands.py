@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fairseq import checkpoint_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 from fairseq_tiedemb.losses import LossOptions
+from fairseq_tiedemb.tasks.word_pairs import WordPairsConfig, WordPairsTask
 
 from .conftest import Cli, InProcess, MadeOnce, RunCommand
 from .runs import saved
@@ -69,16 +71,21 @@ def test_what_changes_gradients_is_followed(flags: tuple[Any, ...], two_topics: 
     assert (losses[-1] == pytest.approx(losses[0], rel=1e-3)) == ("--clip-norm" in flags)
 
 
-def test_a_batch_without_pairs_ends_no_training(run_command: RunCommand, train: InProcess, tmp_path: Path) -> None:
-    """fairseq trains a dummy batch in its place, whose gradients it ignores."""
+def test_a_batch_without_pairs_is_no_part_of_a_training(
+    run_command: RunCommand, train: InProcess, tmp_path: Path
+) -> None:
+    """fairseq trains and validates a dummy batch in its place, and logs it."""
     text = [" ".join("abcdefgh"[number % 8 :]) if number < 40 else "a" for number in range(120)]
     (tmp_path / "text").write_text("\n".join(text) + "\n")
     files = ("--trainpref", tmp_path / "text", "--validpref", tmp_path / "text", "--destdir", tmp_path)
     run_command("preprocess", "--only-source", "--padding-factor", 1, *files)
     command = (tmp_path, *MODELS["skip-gram"], "--subsampling", 0, "--lr-scheduler", "fixed", "--max-epoch", 1)
-    norms = logged(train(*command, "--no-save", "--log-interval", 1, "--log-format", "json"), "gnorm")
-    assert set(norms) == {0}
-    assert len(norms) > 8
+    log = train(*command, "--save-dir", tmp_path, "--log-interval", 1, "--log-format", "json")
+    assert 5 < logged(log, "train_num_updates")[0] < 9  # three of four batches have sentences of one word alone
+    assert min(logged(log, "loss")) > 0
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--max-tokens", 40, "--cpu")
+    validated = run_command("validate", tmp_path, *path, "--log-format", "json")
+    assert logged(validated.stdout, "valid_loss") == logged(log, "valid_loss")
 
 
 @pytest.mark.slow
@@ -186,3 +193,16 @@ def test_the_criterion_refuses_other_models(train: InProcess, lm_data: Path, tmp
         train(lm_data, *flags, "--task", "word_pairs", "--max-tokens", 40, "--save-dir", tmp_path)
     with pytest.raises(ValueError, match="--criterion word_pairs: needs --task word_pairs .* got zaremba_lm_small"):
         train(lm_data, *flags, "--batch-size", 2, "--save-dir", tmp_path)
+
+
+def test_words_of_all_parts_of_a_text_are_counted(two_topics: Path, tmp_path: Path) -> None:
+    """train, train1 and so on, which fairseq trains on as one."""
+    for suffix in ("bin", "idx"):
+        for name in ("train", "train1"):
+            shutil.copy(two_topics / f"train.{suffix}", tmp_path / f"{name}.{suffix}")
+    shutil.copy(two_topics / "dict.txt", tmp_path)
+    options: Any = {"min_count": 1, "train_subset": "train", "dataset_impl": "mmap"}
+    configs = (WordPairsConfig(data=str(folder), **options) for folder in (two_topics, tmp_path))
+    one, two = (WordPairsTask.setup_task(config).word_counts for config in configs)
+    assert one.any()
+    assert two.tolist() == (2 * one).tolist()

@@ -70,7 +70,7 @@ def cpu_processes(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: A
         needs = "the whole of each shared table in every process"
         raise ValueError(f"--ddp-backend: needs {needs}; got fully_sharded. Use --ddp-backend pytorch_ddp.")
     on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
-    if not on_cpu or training.distributed_world_size == 1:
+    if not on_cpu or (training.distributed_world_size == 1 and training.distributed_init_method is None):
         original(cfg, main, **kwargs)
     elif choose_cpu_launch(training):
         original(cfg, main, **kwargs)

@@ -87,8 +87,8 @@ class TiedCrossEntropy(FairseqCriterion):
         A later error would make fairseq's trainer write a file.
         """
         if self._first_of_update is None:
-            if extensions_of(model).computes_loss:
-                model.output.check_training(self.options)
+            _check_model(model)
+            model.output.check_training(self.options)
             for regularizer in self._penalties:
                 self._weighed(regularizer, model, 1)
         self._first_of_update = True
@@ -112,9 +112,7 @@ class TiedCrossEntropy(FairseqCriterion):
 
         With ``reduce`` the loss is the sum, with penalties in training; without, one loss per token, 0 for padding.
         """
-        if not extensions_of(model).computes_loss:
-            needs, use = "a model of fairseq_tiedemb", "--criterion label_smoothed_cross_entropy"
-            raise ValueError(f"--criterion tied_cross_entropy: needs {needs}; got {type(model).__name__}. Use {use}.")
+        _check_model(model)
         target = sample["target"]
         options = dataclasses.replace(self.options, reduce=reduce)
         loss, nll_loss = model(**sample["net_input"], target=target, loss_options=options)
@@ -190,6 +188,12 @@ class TiedCrossEntropy(FairseqCriterion):
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def _check_model(model: Any) -> None:
+    if not extensions_of(model).computes_loss:
+        needs, use = "a model of fairseq_tiedemb", "--criterion label_smoothed_cross_entropy"
+        raise ValueError(f"--criterion tied_cross_entropy: needs {needs}; got {type(model).__name__}. Use {use}.")
 
 
 def register() -> None:

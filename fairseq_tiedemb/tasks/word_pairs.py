@@ -85,10 +85,10 @@ class WordPairsTask(FairseqTask):
         return np.where(counts >= self.cfg.min_count, counts, 0)
 
     def _count(self) -> torch.Tensor:
-        streams = (self._stream(folder, self.cfg.train_subset) for folder in self.cfg.data.split(os.pathsep))
+        streams = (self._stream(folder, self.cfg.train_subset, True) for folder in self.cfg.data.split(os.pathsep))
         return torch.from_numpy(sum(stream.word_counts() for stream in streams))
 
-    def _stream(self, folder: str, split: str, combine: bool = False) -> TokenStream:
+    def _stream(self, folder: str, split: str, combine: bool) -> TokenStream:
         return open_stream(os.path.join(folder, split), self.dictionary, impl=self.cfg.dataset_impl, combine=combine)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:

@@ -43,8 +43,10 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     if cfg.finetune_from_model and cfg.restore_file != "checkpoint_last.pt":
         got = f"{cfg.finetune_from_model} and --restore-file {cfg.restore_file}"
         raise ValueError(f"--finetune-from-model: needs to be alone; got {got}. Use one of them.")
-    # fairseq trains anew, and says so in its log alone, if --restore-file is missing.
-    name = "finetune_from_model" if cfg.restore_file == "checkpoint_last.pt" else "restore_file"
+    # fairseq trains anew, and says so in its log alone, if the file is missing.
+    name = "restore_file"
+    if cfg.restore_file == "checkpoint_last.pt":
+        name = "continue_once" if cfg.continue_once else "finetune_from_model"
     path, is_new = getattr(cfg, name), not Path(cfg.save_dir, "checkpoint_last.pt").exists()
     if path and (is_new or name == "restore_file") and not cfg.checkpoint_suffix and not PathManager.isfile(path):
         raise ValueError(f"{flag_of(name)}: needs a checkpoint; got {path}, which is none. Use another path.")
@@ -61,7 +63,18 @@ def checked_file(read: Any, cfg: Any, trainer: Any, path: str, *args: Any, **kwa
         start_the_methods_own(state, trainer)
     if trainer.cfg.ema.store_ema and state.get("extra_state"):  # fairseq wants weights that it has deleted
         state["extra_state"].setdefault("ema", dict(state["model"]))
-    last = (state.get("optimizer_history") or [{}])[-1]
+    last, then = (state.get("optimizer_history") or [{}])[-1], state.get("cfg")
+    if then and not cfg.reset_optimizer and path != cfg.finetune_from_model:
+        # fairseq compares the names of its wrappers for half precision.
+        old, new = (getattr(each.optimizer, "_name", None) for each in (then, trainer.cfg))
+        if old and old != new and not {old, new} <= {*ADAMS}:
+            use = "--reset-optimizer to begin without its state, or the same"
+            raise ValueError(f"--optimizer: needs {old}, as in {path}; got {new}. Use {use}.")
+    best = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
+    if then and [then.checkpoint[name] for name in best] != [cfg[name] for name in best]:
+        # fairseq would compare the new metric with the best value of the old one.
+        (state.get("extra_state") or {}).pop("best", None)
+        (last.get("lr_scheduler_state") or {}).pop("losses", None)
     if last.get("optimizer_name") in ADAMS.values():  # each takes the other's state; fairseq compares the names
         last["optimizer_name"] = ADAMS.get(trainer.cfg.optimizer._name, last["optimizer_name"])
     return state

@@ -26,12 +26,22 @@ def criterions_know_the_update(original: Any, self: Trainer, *args: Any, **kwarg
 
 @wrap(Trainer, "train_step")
 def empty_batches_are_no_part(original: Any, self: Trainer, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
-    """Leave empty batches of an update out, unless all are.
+    """Leave empty batches of an update out, unless all are; a single process leaves these, too.
 
     Without it: where the last of ``--update-freq`` batches is empty, as in the last update of an epoch of several
-    processes, fairseq counts none of its words, but adds all their gradients (trainer.py:900). Goes when each is asked.
+    processes, fairseq counts none of its words, but adds all their gradients (trainer.py:900). A single process takes
+    the validation set's first batch for an empty one, and logs it. Goes when each is asked.
     """
-    return original(self, [sample for sample in samples if sample] or samples[:1], *args, **kwargs)
+    filled = [sample for sample in samples if sample]
+    if not filled and self.data_parallel_world_size == 1:
+        return None  # as after an overflow
+    return original(self, filled or samples[:1], *args, **kwargs)
+
+
+@wrap(Trainer, "valid_step")
+def empty_batches_are_not_validated(original: Any, self: Trainer, sample: Any, *args: Any, **kwargs: Any) -> Any:
+    """Leave empty batches out where one process validates; see `empty_batches_are_no_part`."""
+    return original(self, sample, *args, **kwargs) if sample or self.data_parallel_world_size > 1 else None
 
 
 @wrap(FairseqTask, "train_step")
