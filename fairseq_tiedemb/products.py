@@ -74,12 +74,9 @@ def fast_products(way: str | None = None) -> Products:
     if chosen not in ("auto", *WAYS):
         needs, got = "auto, blas or onednn", chosen
         raise ValueError(f"{VARIABLE if way is None else 'way'}: needs {needs}; got {got}. Use auto, which measures.")
-    if chosen == "blas":
-        use(chosen)
-        return Products(chosen)
     if chosen == "auto" and torch.cuda.is_available():
         return Products(in_use())
-    rates, errors = measure()
+    rates, errors = ({}, {}) if chosen == "blas" else measure()
     if chosen == "auto":
         is_better = errors["onednn"] <= EXACT and rates["onednn"] >= GAIN * rates["blas"]
         chosen = "onednn" if is_better else "blas"
@@ -135,23 +132,20 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
 
     All ways together take 12 rounds of 50 MFLOP, and 50 MFLOP of LSTM.
     """
-    read, write, words = _switch()
-    before, threads = read(), torch.get_num_threads()
-    errors, seconds = {}, dict.fromkeys(WAYS, float("inf"))
+    errors, seconds, threads = {}, dict.fromkeys(WAYS, math.inf), torch.get_num_threads()
     torch.set_num_threads(1)  # several would measure what else runs on the machine
     try:
         operands = _operands()
         exact = _results(*(operand.double() for operand in operands))
         for way in WAYS:
-            write(words[way])
-            pairs = zip(_results(*operands), exact, strict=True)  # this also prepares the libraries
+            with multiplying_by(way):
+                pairs = zip(_results(*operands), exact, strict=True)  # this also prepares the libraries
             errors[way] = max(((one - other).norm() / other.norm()).item() for one, other in pairs)
         for _ in range(ROUNDS):
             for way in WAYS:
-                write(words[way])
-                seconds[way] = min(seconds[way], timeit.timeit(functools.partial(_products, *operands), number=1))
+                with multiplying_by(way):
+                    seconds[way] = min(seconds[way], timeit.timeit(functools.partial(_products, *operands), number=1))
     finally:
-        write(before)
         torch.set_num_threads(threads)
     operations = 3 * 2 * ROWS * WIDTH * 4 * UNITS
     return {way: operations / seconds[way] / 1e9 for way in WAYS}, errors
@@ -276,12 +270,9 @@ class _BlasLinear(torch.autograd.Function):
 def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:
     """How to read and to write torch's switch, and the word for each way."""
     if hasattr(torch.backends.mkldnn, "matmul"):  # from torch 2.9 on: products on the CPU alone
-        matmul = torch.backends.mkldnn.matmul
-        return (
-            lambda: matmul.fp32_precision,
-            lambda word: setattr(matmul, "fp32_precision", word),
-            {"blas": "ieee", "onednn": "bf16"},
-        )
+        place = torch.backends.mkldnn.matmul, "fp32_precision"
+        words = {"blas": "ieee", "onednn": "bf16"}
+        return functools.partial(getattr, *place), functools.partial(setattr, *place), words
     words = {"blas": "highest", "onednn": "medium"}
     return torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, words
 

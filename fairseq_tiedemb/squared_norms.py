@@ -54,12 +54,10 @@ class _WithSquaredNorms(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_table: Tensor | None, grad_norms: Tensor | None) -> Tensor | None:
+    def backward(ctx: Any, grad_table: Tensor, grad_norms: Tensor | None) -> Tensor:
         (table,) = ctx.saved_tensors
         if grad_norms is None:
             return grad_table
-        if grad_table is None:
-            grad_table = torch.zeros_like(table)
         dtype = exact_dtype(table)
         factor = grad_norms.mul(2).to(dtype).unsqueeze(1)
         for rows in blocks(table):

@@ -63,12 +63,9 @@ class BidirectionalLayer(nn.Module):
 
         Padding (``padding_BS`` true) may be anywhere and does not influence other positions.
         """
-        # A stable sort by the padding mask moves the tokens to the front in order.
+        # Stable sorts by the padding mask move the tokens to the front, from left to right and from right to left.
         forward_order = torch.argsort(padding_BS.byte(), dim=1, stable=True)
-        lengths = (~padding_BS).sum(1, keepdim=True)
-        steps = torch.arange(padding_BS.size(1), device=padding_BS.device).expand_as(padding_BS)
-        reverse = torch.where(steps < lengths, lengths - 1 - steps, steps)
-        backward_order = forward_order.gather(1, reverse)
+        backward_order = padding_BS.size(1) - 1 - torch.argsort(padding_BS.flip(1).byte(), dim=1, stable=True)
         forwards = self._run(self.forwards, inputs_BSI, forward_order)
         backwards = self._run(self.backwards, inputs_BSI, backward_order)
         return torch.cat((forwards, backwards), -1).masked_fill(padding_BS.unsqueeze(-1), 0.0)

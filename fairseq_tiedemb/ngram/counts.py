@@ -24,13 +24,8 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
 
     With `continuation`, as in Kneser-Ney smoothing: a(g) is the plain count of g if g is of the highest order or starts
     with <s>, else its continuation count, the number of different words before it. Otherwise all counts are plain. <s>
-    counts 0, since it is never predicted.
-
-    Args:
-        tokens: indices (N,), with BOS and EOS around every sentence.
-        order: the highest n.
-        size: number of indices.
-        continuation: use continuation counts for lower orders.
+    counts 0, since it is never predicted. `tokens` (N,) have BOS and EOS around every sentence; `size` is the number of
+    indices.
 
     Source: Chen & Goodman 1999, section 2.7 (a).
     """

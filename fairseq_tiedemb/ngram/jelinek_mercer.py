@@ -62,16 +62,10 @@ def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: 
 def estimate_weights(
     levels: Sequence[Level], held_out: NDArray[np.int32], size: int, *, by_count: bool
 ) -> tuple[tuple[Reals, ...], list[float]]:
-    """Estimates lambda of every order by EM.
+    """Estimates lambda of every order by EM, from plain counts; `by_count` is for one weight per bucket of histories.
 
-    Args:
-        levels: plain counts.
-        held_out: indices (N,) of the text, with BOS and EOS around every sentence.
-        size: number of indices.
-        by_count: one weight per bucket of histories, instead of one per order.
-
-    Returns:
-        The weights of every order, by bucket or one, and the objective, which never falls, after 0, 1, 2, ... rounds.
+    `held_out` (N,) is the text, with BOS and EOS around every sentence, and `size` the number of indices. Returns the
+    weights of every order, by bucket or one, and the objective, which never falls, after 0, 1, 2, ... rounds.
     """
     weights = tuple(np.full(BUCKETS if by_count else 1, 0.5) for _ in levels)
     orders = held_out_counts(levels, held_out, size, len(weights[0]))

@@ -198,18 +198,14 @@ def check_options(
 
 
 def _without(tables: arpa.Tables, kept: Sequence[NDArray[np.bool_]], size: int) -> arpa.Tables:
-    """Removes n-grams that are not in `kept`, except single words and the histories of remaining n-grams."""
-    staying = [each.copy() for each in kept]
+    """Removes n-grams that are not in `kept`, to which it adds single words and the histories of remaining n-grams."""
+    kept[0][:] = True
     for n in range(len(kept) - 1, 0, -1):
-        staying[n - 1][tables.keys[n][staying[n]] // size] = True
-    staying[0] = np.ones(size, dtype=bool)
+        kept[n - 1][tables.keys[n][kept[n]] // size] = True
     keys: list[Indices] = [tables.keys[0]]
     for n in range(1, len(kept)):
-        fresh = np.cumsum(staying[n - 1]) - 1
-        histories, words = np.divmod(tables.keys[n][staying[n]], size)
+        fresh = np.cumsum(kept[n - 1]) - 1
+        histories, words = np.divmod(tables.keys[n][kept[n]], size)
         keys.append(fresh[histories] * size + words)
-    return arpa.Tables(
-        keys,
-        [probs[each] for probs, each in zip(tables.probs, staying, strict=True)],
-        [backoffs[each] for backoffs, each in zip(tables.backoffs, staying[:-1], strict=True)],
-    )
+    probs, backoffs = ([part[which] for part, which in zip(parts, kept, strict=False)] for parts in tables[1:])
+    return arpa.Tables(keys, probs, backoffs)

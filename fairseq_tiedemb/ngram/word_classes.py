@@ -41,7 +41,10 @@ def exchange(
     Source: Kneser & Ney 1993; Martin, Liermann & Ney 1998, section 2.
     """
     counts = np.bincount(tokens, minlength=size)
-    after, before = (_Neighbours.of(*pair, size) for pair in ((tokens[:-1], tokens[1:]), (tokens[1:], tokens[:-1])))
+    same = tokens[:-1] == tokens[1:]
+    itself = np.bincount(tokens[1:][same], minlength=size).astype(float)
+    bigrams = tokens[:-1][~same], tokens[1:][~same]
+    after, before = _Neighbours.of(*bigrams, size), _Neighbours.of(*reversed(bigrams), size)
     rank = np.argsort(-counts, kind="stable")
     class_of = np.empty(size, np.int64)
     class_of[rank] = np.arange(size) % classes
@@ -54,9 +57,7 @@ def exchange(
         moved.append(0)
         for word in present:
             old = class_of[word]
-            beside = _Beside(
-                after.by_class(word, class_of, classes), before.by_class(word, class_of, classes), after.itself(word)
-            )
+            beside = _Beside(*(side.by_class(word, class_of, classes) for side in (after, before)), itself[word])
             beside.add_to(N, row, column, old, -1)
             gain = beside.gains(N, row, column)
             new = int(gain.argmax())
@@ -72,7 +73,7 @@ def exchange(
 
 
 class _Neighbours(NamedTuple):
-    """The neighbours of all words on one side, and their counts; those of word w start at starts[w]."""
+    """Other words on one side of each word, and their counts; those of word w start at starts[w]."""
 
     starts: np.ndarray
     words: np.ndarray
@@ -84,17 +85,10 @@ class _Neighbours(NamedTuple):
         pairs, counts = np.unique(tokens.astype(np.int64) * size + beside, return_counts=True)
         return cls(np.searchsorted(pairs, np.arange(size + 1) * size), pairs % size, counts.astype(float))
 
-    def itself(self, word: int) -> float:
-        """Returns how often the word is beside itself."""
-        part = slice(*self.starts[word : word + 2])
-        return float(self.counts[part][self.words[part] == word].sum())
-
     def by_class(self, word: int, class_of: np.ndarray, classes: int) -> np.ndarray:
         """Returns how often other words of every class are beside the word (C,)."""
         part = slice(*self.starts[word : word + 2])
-        by_class = np.bincount(class_of[self.words[part]], self.counts[part], minlength=classes)
-        by_class[class_of[word]] -= self.itself(word)
-        return by_class
+        return np.bincount(class_of[self.words[part]], self.counts[part], minlength=classes)
 
 
 class _Beside(NamedTuple):

@@ -44,11 +44,8 @@ class Trained(NamedTuple):
         """Returns the checkpoint of another model, from which a training can start.
 
         It has neither the optimiser's state nor the training's place in its data, which belong to the old model.
-
-        Args:
-            new: the other model, whose weights are replaced.
-            convert: makes its weights of this model's; of the moving average of ``--store-ema``, too.
-            changes: other options, by section of the settings.
+        `convert` makes the weights of the model `new`, which are replaced, of this model's, and of the moving average
+        of ``--store-ema``, too; `changes` are other options, by section of the settings.
         """
         settings = dict(self.state["cfg"])
         for section, options in changes.items():

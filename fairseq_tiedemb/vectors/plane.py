@@ -9,8 +9,7 @@ START_SPREAD = 1e-4  # standard deviation of t-SNE's initial places, scikit-lear
 def principal_components(rows_ND: np.ndarray) -> tuple[np.ndarray, float]:
     """Projects rows on their two principal components: the first two columns of U S, where X - mean = U S V'.
 
-    Returns:
-        Places (N, 2), float64, with a positive largest entry in both columns; the share of the variance that they keep.
+    Returns places (N, 2), float64, with a positive largest entry in both columns; the share of the variance they keep.
     """
     centred = rows_ND.astype(np.float64) - rows_ND.mean(0, dtype=np.float64)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)

@@ -25,9 +25,7 @@ def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
 def interval(rho: float, count: int) -> tuple[float, float]:
     """Computes the 95% confidence interval of Spearman's rho: tanh(atanh rho -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))).
 
-    Args:
-        rho: in [-1, 1]; -1 and 1 give nan, since Fisher's z is infinite.
-        count: n, the number of value pairs; below 4 the result is nan.
+    It is nan for rho -1 and 1, where Fisher's z is infinite, and for fewer than 4 pairs of values (`count`, n).
 
     Source: Bonett & Wright 2000, Psychometrika 65, eq. 6 (Fisher's z with the variance of ranks).
     """
