@@ -43,8 +43,8 @@ def exchange(
     counts = np.bincount(tokens, minlength=size)
     same = tokens[:-1] == tokens[1:]
     itself = np.bincount(tokens[1:][same], minlength=size).astype(float)
-    bigrams = tokens[:-1][~same], tokens[1:][~same]
-    after, before = _Neighbours.of(*bigrams, size), _Neighbours.of(*reversed(bigrams), size)
+    first, second = tokens[:-1][~same], tokens[1:][~same]
+    after, before = _Neighbours.of(first, second, size), _Neighbours.of(second, first, size)
     rank = np.argsort(-counts, kind="stable")
     class_of = np.empty(size, np.int64)
     class_of[rank] = np.arange(size) % classes
@@ -57,7 +57,8 @@ def exchange(
         moved.append(0)
         for word in present:
             old = class_of[word]
-            beside = _Beside(*(side.by_class(word, class_of, classes) for side in (after, before)), itself[word])
+            successors, predecessors = (side.by_class(word, class_of, classes) for side in (after, before))
+            beside = _Beside(successors, predecessors, itself[word])
             beside.add_to(N, row, column, old, -1)
             gain = beside.gains(N, row, column)
             new = int(gain.argmax())
