@@ -147,7 +147,7 @@ class Search:
     def __init__(self, layers: list[Layer], beams: int, encoded_SBC: Tensor, padding_BS: Tensor):
         self.layers, self.bsz, self.beams = layers, len(padding_BS), beams
         self.sources = [layer.source(encoded_SBC) for layer in layers]
-        self.rooms: list[Any] = [None] * len(layers)
+        self.rooms = [source[:, :, :, :0].to(encoded_SBC.dtype) for source in self.sources]
         self.mask_Rn = torch.zeros(self.bsz * beams, 0)
         self.source_mask_BS = torch.zeros(padding_BS.shape).masked_fill_(padding_BS, -torch.inf)
 
@@ -177,13 +177,10 @@ class Search:
 
     def _remember(self, index: int, kv: Tensor) -> Tensor:
         """Keys and values of a layer (2, B, H, n, d), of which ``kv`` (2, B, H, g, d) are new."""
-        room, words = self.rooms[index], self.mask_Rn.size(1)
-        before = words - self.beams
-        if before == 0 or words > room.size(3):
-            self.rooms[index] = kv.new_empty(*kv.shape[:3], before + STEPS * self.beams, kv.size(4))
-            if before:
-                self.rooms[index][:, :, :, :before] = room[:, :, :, :before]
-        self.rooms[index][:, :, :, before:words] = kv
+        words = self.mask_Rn.size(1)
+        if words > self.rooms[index].size(3):
+            self.rooms[index] = F.pad(self.rooms[index], (0, 0, 0, STEPS * self.beams))
+        self.rooms[index][:, :, :, words - self.beams : words] = kv
         return self.rooms[index][:, :, :, :words]
 
     def _keep(self, sentences_B: Tensor) -> None:
