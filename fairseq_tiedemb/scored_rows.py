@@ -32,19 +32,16 @@ class ScoredRows(NamedTuple):
         groups = len(mapped_GBD)  # which may be 0
         words_GMD = self.rows.view(groups, len(self.rows) // max(groups, 1), self.rows.size(-1))
         scores = torch.bmm(words_GMD, mapped_GBD.transpose(1, 2))
-        columns_K1 = self._each(lambda term: term if term is self.rows else term.unsqueeze(1))
+        columns_K1 = self.each(lambda term: term if term is self.rows else term.unsqueeze(1))
         return columns_K1._affine(scores.flatten(0, 1)).view(scores.shape)
-
-    def part(self, words: slice) -> "ScoredRows":
-        """The rows, scales and offsets of a slice of the tokens."""
-        return self._each(lambda term: term[words])
 
     def take(self, places_M: Tensor) -> "ScoredRows":
         """The rows, scales and offsets at the given positions (M,), which may repeat."""
         # `index_select`, because the gradient of advanced indexing takes twice as long.
-        return self._each(lambda term: term.index_select(0, places_M))
+        return self.each(lambda term: term.index_select(0, places_M))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "ScoredRows":
+    def each(self, change: Callable[[Tensor], Tensor]) -> "ScoredRows":
+        """Other rows, scales and offsets: what ``change`` makes of each."""
         scale, offset = (None if term is None else change(term) for term in (self.scale, self.offset))
         return ScoredRows(change(self.rows), scale, offset, self.constants)
 

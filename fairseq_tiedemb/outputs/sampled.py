@@ -58,8 +58,8 @@ class SampledHead(CountedHead):
         noise = self.noise.draw((self.samples,) if self.shared else (count, self.samples))
         mapped_ND = self.table.mapped(features_ND)
         rows = self.table.rows(torch.cat((target_N, noise.flatten())))
-        noise_rows = rows.part(slice(count, None))
-        target_scores_N = rows.part(slice(count)).scores_one_by_one(mapped_ND)
+        noise_rows = rows.each(lambda term: term[count:])
+        target_scores_N = rows.each(lambda term: term[:count]).scores_one_by_one(mapped_ND)
         if self.shared:
             noise_scores_NK = noise_rows.scores(mapped_ND)
         else:
