@@ -39,7 +39,6 @@ class Constants:
         "logits z become c tanh(z / c) with this c, which none exceeds; Gemma 2: 30",
         needs=dataclasses.replace(SCALE, use="30, say, or leave it out"),
     )
-
     input_gradient_scale: float = option(
         1.0,
         "what tables learn as input times this constant, against what they learn as output, so that with 0 an untied "

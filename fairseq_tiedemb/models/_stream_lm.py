@@ -45,14 +45,12 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         Parameters of a sharing method keep their own initial values. Tables of a method that divides by the norm get
         rows of norm about 1, a range of sqrt(3 / D).
         """
-        tables = [module for module in self.modules() if isinstance(module, SharedEmbedding)]
-        named = [pair for table in tables for pair in table.named_parameters()]
-        own = {id(parameter) for name, parameter in named if name not in ("weight", "bias")}
-        for parameter in self.parameters():
-            if id(parameter) not in own:
+        for name, parameter in self.named_parameters():
+            if ".method_parameters." not in name and ".feature_map." not in name:
                 nn.init.uniform_(parameter, -cfg.init_range, cfg.init_range)
-        for table in tables:
-            table.reset_rows_of_norm_one()
+        for module in self.modules():
+            if isinstance(module, SharedEmbedding):
+                module.reset_rows_of_norm_one()
 
     def carried_state(self) -> tuple[int, Tensor]:
         """The position of the training stream, and the state there (L, B, K)."""

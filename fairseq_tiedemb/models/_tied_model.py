@@ -33,6 +33,7 @@ class TiedModel(BaseFairseqModel):
     fairseq's Transformer allows, it returns features (B, T, D) instead of logits.
     """
 
+    decoder: Any
     plan: Plan  # who shares what
     # Options beside those of fairseq's class, if that has no dataclass.
     own_options: ClassVar[type[FairseqDataclass] | None] = None
@@ -59,8 +60,6 @@ class TiedModel(BaseFairseqModel):
                 action.metavar = f"{{{','.join(SHARING_METHODS.names())}}}"
         if not cls.recipe_yields:
             parser.set_defaults(**cls.recipe)
-
-    decoder: Any
 
     @classmethod
     def options(cls) -> type:
