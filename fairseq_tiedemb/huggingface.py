@@ -58,8 +58,7 @@ def for_transformers(
     """
     if rows not in ("input", "output", "mean", "new"):
         raise ValueError(f"rows: needs input, output, mean or new; got {rows!r}. Use input.")
-    known = getattr(model.config, "sharing_method", None)
-    method = sharing_method(method or known or "plain").name
+    method = sharing_method(method or getattr(model.config, "sharing_method", None) or "plain").name
     ours, theirs, name = model.get_input_embeddings(), model.get_output_embeddings(), type(model).__name__
     if isinstance(ours, SharedEmbedding):
         raise ValueError(f"model: needs embeddings of Transformers; got {name}, which has ours. Use it as it is.")

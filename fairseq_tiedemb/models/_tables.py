@@ -45,8 +45,7 @@ def build_tables(
     table: Any = None if plan.output is None else built[plan.output]
     own = getattr(table, "table", table)
     if own is None:  # a head that takes the width alone
-        width = plan.projection or plan.features
-        own = SharedEmbedding(len(words), width, None, bias=plan.bias, embeds=False)
+        own = SharedEmbedding(len(words), plan.projection or plan.features, None, bias=plan.bias, embeds=False)
     over: Any = head.build(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
     if plan.output is None:
         return Tables(inputs, OutputLayer(over, projection=p))

@@ -73,8 +73,7 @@ class ClassBased(CountedHead):
     def prepare(self) -> None:
         """Derives the lists of tokens by class, each in the order of the token indices."""
         # Not saved in checkpoints, because they follow from ``class_of``.
-        order = self.class_of.argsort(stable=True)
-        members = order[int(self.class_of.eq(NONE).sum()) :]
+        members = self.class_of.argsort(stable=True)[int(self.class_of.eq(NONE).sum()) :]
         self.sizes = torch.bincount(self.class_of[members]).tolist()
         place_of = torch.zeros_like(self.class_of)
         self.sets: list[slice | None] = []  # a slice for classes of consecutive tokens
@@ -125,8 +124,7 @@ class ClassBased(CountedHead):
         in_class, sets = [of_class[:0]], list(zip(self.words, self.sets, strict=True))
         rows_of_present = rows_of_sets(self.table, [sets[number] for number in present])
         for rows, own, target in zip(rows_of_present, mapped.split(sizes), place.split(sizes), strict=True):
-            scores = rows.scores(own, blas_linear)
-            in_class.append(-F.cross_entropy(scores, target, reduction="none"))
+            in_class.append(-F.cross_entropy(rows.scores(own, blas_linear), target, reduction="none"))
         log_prob_N = torch.full_like(class_N, -torch.inf, dtype=of_class.dtype)
         return log_prob_N.index_copy(0, order, of_class + torch.cat(in_class))
 
