@@ -178,15 +178,13 @@ def short_attention(
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> torch.Tensor:
     """Does ``F.scaled_dot_product_attention``, of short texts in float32 on a CPU by products of all sentences at once.
 
     torch's kernel multiplies head by head, for which oneDNN takes up to fifteen times as long.
     """
     given: Any = (query, key, value, attn_mask, dropout_p, is_causal)
-    options: Any = {"scale": scale, "enable_gqa": enable_gqa}
     is_usual = query.device.type == "cpu" and query.dtype == torch.float32 and not query.is_nested
     is_usual = is_usual and (attn_mask is None or (attn_mask.dtype != torch.bool and not is_causal))
     is_usual = is_usual and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
