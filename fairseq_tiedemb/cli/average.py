@@ -6,7 +6,6 @@ without the optimizer's state.
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_tiedemb.cli._options import add_number, refuse_options
@@ -26,29 +25,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the average, and prints the averaged checkpoints."""
-    from fairseq_tiedemb.checkpoints.averages import average  # imports torch, which takes a second
+    """Writes the average of the checkpoints given, or of the last ones of a folder, and prints which they are."""
+    from fairseq_tiedemb.checkpoints.averages import average, last_checkpoints  # imports torch, which takes a second
 
-    paths = chosen(arguments)
-    check_output(arguments.output, flag="--output", inputs=paths)
-    save_aside(average(paths), arguments.output)
-    print("\n  ".join([f"{arguments.output}: the average of {len(paths)}", *map(str, paths)]))
-
-
-def chosen(arguments: argparse.Namespace) -> Sequence[Path]:
-    """Returns the checkpoints to average: those given, or the last ones of a folder."""
-    from fairseq_tiedemb.checkpoints.averages import last_checkpoints
-
-    inputs, upper_bound = arguments.inputs, arguments.checkpoint_upper_bound
+    paths, upper_bound = arguments.inputs, arguments.checkpoint_upper_bound
     epochs, updates = arguments.num_epoch_checkpoints, arguments.num_update_checkpoints
     counted = "--num-epoch-checkpoints or --num-update-checkpoints"
     if epochs is None and updates is None:
         refuse_options(arguments, ["checkpoint_upper_bound"], needs=f"{counted} with a folder")
-        for path in filter(Path.is_dir, inputs):
+        for path in filter(Path.is_dir, paths):
             raise ValueError(f"--inputs: needs checkpoints; got the folder {path}. Use {counted} with it.")
-        return inputs
-    if len(inputs) > 1:
+    elif len(paths) > 1:
         needs = f"one folder with {counted}"
-        raise ValueError(f"--inputs: needs {needs}; got {len(inputs)} paths. Use one, or leave the number out.")
-    count = epochs if updates is None else updates
-    return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)
+        raise ValueError(f"--inputs: needs {needs}; got {len(paths)} paths. Use one, or leave the number out.")
+    else:
+        count = epochs if updates is None else updates
+        paths = last_checkpoints(paths[0], count, by_update=updates is not None, upper_bound=upper_bound)
+    check_output(arguments.output, flag="--output", inputs=paths)
+    save_aside(average(paths), arguments.output)
+    print("\n  ".join([f"{arguments.output}: the average of {len(paths)}", *map(str, paths)]))
