@@ -14,10 +14,11 @@ from .losses import PLAIN_LOSS, LossOptions
 from .sharing import sharing_method
 
 # Settings of models that change the logits between the output embedding and the loss, or read them beside it, with the
-# values that do not: Gemma 2, RecurrentGemma, xLSTM, Cohere, Granite, Bamba.
+# values that do not: Gemma 2, RecurrentGemma, xLSTM, Cohere, Granite, Bamba, Falcon-H1, Chameleon.
 USES_OF_LOGITS = {
     **dict.fromkeys(("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")),
-    **dict.fromkeys(("logit_scale", "logits_scaling"), 1),
+    **dict.fromkeys(("logit_scale", "logits_scaling", "lm_head_multiplier"), 1),
+    "vocabulary_map": None,
     "z_loss_coefficient": 0,
     "return_dict": True,  # else the logits are an entry of a tuple
 }
@@ -70,6 +71,9 @@ def for_transformers(
         raise ValueError(f"model: needs {needs}; got {name} with {got}. Use one like GPT-2.")
     if getattr(theirs, "bias", None) is not None:
         raise ValueError(f"model: needs an output without a bias; got {name}'s. Use another model.")
+    if type(theirs).forward is not nn.Linear.forward:
+        needs, got = "an output that is a matrix alone (nn.Linear)", f"{name}'s {type(theirs).__name__}"
+        raise ValueError(f"model: needs {needs}; got {got}. Use another model.")
     table = _table_of(ours, method)
     with torch.no_grad():
         if rows in ("output", "mean") and theirs.weight is not ours.weight:
@@ -173,6 +177,7 @@ class _Output(nn.Module):
         super().__init__()
         self.__dict__["table"] = table  # hidden from torch's registry
         self.weight = table.weight  # under the name that Transformers ties and saves
+        self.out_features, self.in_features = table.weight.shape
         self.returns_features = False
 
     def forward(self, features: Tensor) -> Tensor:

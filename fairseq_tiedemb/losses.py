@@ -132,7 +132,7 @@ class _OutputLoss(torch.autograd.Function):
         if grads is None:
             _, grads = _losses_and_gradients(inputs, ctx.objective, ctx.product_dtype, ctx.needs_grad, weights)
         # Without loss scaling the factor is 1; skipping the product saves a pass over V x D.
-        is_one = not (torch.compiler.is_compiling() or grad_loss.is_cuda) and grad_loss.item() == 1.0
+        is_one = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling() and grad_loss.item() == 1.0
 
         def scaled(grad: Tensor, dtype: torch.dtype) -> Tensor:
             # Rounded to half precision after fp16's loss scaling, which lifts small gradients into its range.

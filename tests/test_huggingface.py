@@ -230,6 +230,9 @@ def test_what_cannot_be_tied_is_refused() -> None:
     model.lm_head = nn.Linear(WIDTH, SIZE + 1, bias=False)
     with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with .*50, 16.* and .*51, 16"):
         for_transformers(model)
+    model.lm_head = type("Halved", (nn.Linear,), {"forward": lambda self, x: x / 2})(WIDTH, SIZE, bias=False)
+    with pytest.raises(ValueError, match=r"needs an output that is a matrix alone .*; got GPT2LMHeadModel's Halved"):
+        for_transformers(model)
     model = build("GPT2")
     model.config.is_encoder_decoder = True
     with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with an encoder\."):

@@ -383,6 +383,14 @@ def test_weight_of_z_loss_out_of_range_is_refused(z: float) -> None:
         LossOptions(z_loss=z)
 
 
+def test_shapes_alone_have_gradients() -> None:
+    table = SharedEmbedding(10, 4, None).to("meta")
+    features = torch.zeros(3, 4, device="meta", requires_grad=True)
+    table.loss(features, torch.zeros(3, dtype=torch.long, device="meta")).loss.backward()
+    assert features.grad is not None
+    assert features.grad.shape == (3, 4)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_method

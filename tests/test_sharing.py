@@ -101,6 +101,11 @@ ONE = {"one": lambda size, width: torch.ones(())}
             r"needs offset\(n, own\) beside parameters; got offset\(n\). Use offset=lambda n, own: ",
         ),
         ({"input_scale": lambda n, own: n, "parameters": ONE}, r"needs input_scale\(n\), or input_parameters for inp"),
+        (
+            {"scale": lambda n, own: own["values"], "parameters": {"values": lambda size, width: torch.ones(())}},
+            "needs names of parameters that nn.ParameterDict has not; got 'values'. Use 'my_scale', say",
+        ),
+        ({"input_parameters": {"my.one": ONE["one"]}}, "needs names of parameters .* got 'my.one'"),
         ({"scale": lambda: None}, r"needs scale\(n\), or parameters"),
         ({"scale": 2.0}, r"needs scale\(n\), or parameters for scale\(n, own\); got scale=2.0. Use scale=lambda n: "),
         (

@@ -80,13 +80,15 @@ def begin(decoder: Any, tokens: Tensor, encoder_out: Any, *options: Any) -> "Sea
     if (
         torch.is_grad_enabled()
         or decoder.training
-        or not (encoder_out and encoder_out["encoder_padding_mask"])
+        or torch.is_autocast_enabled("cpu")
+        or not (decoder.layers and encoder_out and encoder_out["encoder_padding_mask"])
         or tokens.device.type != "cpu"
         or any(each is not None and each is not False for each in options)  # layer 0, say
         or decoder.quant_noise is not None
         or any(type(part) not in KNOWN for part in parts)
         or any(getattr(part, name, None) is not None for part in (decoder, *parts) for name in UNKNOWN)
         or any(getattr(part, name, False) for part in (decoder, *parts) for name in FLAGS)
+        or any(part._forward_pre_hooks or part._forward_hooks for part in parts)
         or any(layer.encoder_attn is None for layer in decoder.layers)  # --no-cross-attention
     ):
         return None

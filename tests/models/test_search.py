@@ -30,6 +30,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "norm": {"scale_attn": True},
     "output": {"decoder_output_dim": 8},
     "no-source": {"no_cross_attention": True},
+    "no-layers": {"decoder_layers": 0},
 }
 SOURCE = torch.randint(4, len(WORDS), (6, 7), generator=torch.Generator().manual_seed(1))
 for row, pads in enumerate((0, 3, 1, 5, 0, 2)):
@@ -169,9 +170,15 @@ def test_dropout_gradients_and_an_alignment_are_fairseqs(took_our_steps: list[An
         ours.decoder.layers[1].dropout_module.apply_during_inference = False
         ours.decoder.dropout_module.apply_during_inference = True  # --retain-dropout-modules TransformerDecoder
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
+        ours.decoder.dropout_module.apply_during_inference = False
+        with torch.autocast("cpu", torch.bfloat16):
+            ours.decoder(tokens, encoder_out=encoded, incremental_state={})
+        hook = ours.decoder.layers[0].fc1.register_forward_hook(lambda *_: None)
+        ours.decoder(tokens, encoder_out=encoded, incremental_state={})
+        hook.remove()
         ours.decoder.layers[0].fc1.__class__ = type("Adapted", (torch.nn.Linear,), {})
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
-    assert took_our_steps == [None] * 8
+    assert took_our_steps == [None] * 10
 
 
 def test_packed_weights_follow_the_weights() -> None:
