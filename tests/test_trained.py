@@ -88,11 +88,11 @@ def test_another_optimizer_in_half_precision_is_refused(train: InProcess, lm_dat
     train(*command, "sgd", "--max-update", 4, "--reset-optimizer")
 
 
-def test_one_process_with_an_address_trains(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+def test_one_process_with_an_address_trains(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
     """fairseq starts as many processes as there are GPUs, none, and ends with 0."""
     alone = ("--distributed-world-size", 1, "--distributed-rank", 0, "--distributed-init-method")
-    text = train(lm_data, *LM, "--lr", 0.01, "--cpu", "--no-save", *alone, f"file://{tmp_path}/store")
-    assert logged(text, "train_num_updates") == [2]
+    flags = (*LM, "--lr", 0.01, "--cpu", "--no-save", *alone, f"file://{tmp_path}/store")
+    assert logged(run_command("train", lm_data, *flags, fresh=True).stdout, "train_num_updates") == [2]
 
 
 def test_the_best_value_of_another_metric_is_forgotten(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
