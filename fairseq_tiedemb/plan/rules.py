@@ -57,13 +57,14 @@ def check_projection(settings: Settings) -> None:
 
 def check_widths(settings: Settings, widths: Widths, output: int) -> None:
     """Raises ValueError if shared tables differ in width; ``output`` is the width that the output table sees."""
-    if settings.shares is None or settings("embedding_rank") or (settings.family.fairseqs and settings(CUTOFF)):
+    if settings.shares is None:
         return
     asked_by = settings.asked_by(settings.shares)
     if settings.shares_inputs and widths.encoder != widths.input:
         needs, got = "--encoder-embed-dim equal to --decoder-embed-dim", f"{widths.encoder} and {widths.input}"
         raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use --encoder-embed-dim {widths.input}.")
-    if widths.input != output:
+    is_other = settings("embedding_rank") or (settings.family.fairseqs and settings(CUTOFF))
+    if widths.input != output and not is_other:
         (needs, use), got = settings.family.unequal, f"{widths.input} and {widths.features}"
         raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use.format(widths.input)}.")
 
@@ -208,6 +209,9 @@ def _check_tied_bands(settings: Settings) -> None:
     if settings.family.translates:
         needs = "a language model with --adaptive-input"
         raise ValueError(f"--tie-adaptive-weights: needs {needs}; got a translation model. Leave it out.")
+    if settings("character_embeddings"):
+        needs, got = "a table of words as input", "--character-embeddings"
+        raise ValueError(f"--tie-adaptive-weights: needs {needs}; got {got}. Leave one out.")
     if not (settings("adaptive_input") and settings(CUTOFF)):
         needs = "--adaptive-input and --adaptive-softmax-cutoff"
         got = f"{bool(settings('adaptive_input'))} and {settings(CUTOFF)}"

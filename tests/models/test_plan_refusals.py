@@ -68,6 +68,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
     (
         "transformer_lm",
+        {
+            "tie_adaptive_weights": True,
+            "adaptive_input": True,
+            "adaptive_softmax_cutoff": "5",
+            "character_embeddings": True,
+        },
+        "--tie-adaptive-weights: needs a table of words as input; got --character-embeddings",
+    ),
+    (
+        "lightconv",
+        {"share_all_embeddings": True, "embedding_rank": 4, "encoder_embed_dim": 8},
+        "--share-all-embeddings: needs --encoder-embed-dim equal to --decoder-embed-dim; got 8 and",
+    ),
+    (
+        "transformer_lm",
         {"adaptive_input": True, "adaptive_input_cutoff": "8,19"},
         "--adaptive-input-cutoff: needs rising whole numbers between 0 and 20, .*, 2 apart; got 8,19. Use 4,12,",
     ),
