@@ -25,7 +25,10 @@ def main() -> None:
     parser.add_argument("--lowercase", action="store_true")
     arguments = parser.parse_args()
     read, write, *languages = arguments.names
-    texts = [Path(f"{read}.{language}").read_text(encoding="utf-8-sig").split("\n")[:-1] for language in languages]
+    texts = [  # by bytes: a carriage return within a line ends none
+        Path(f"{read}.{language}").read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
+        for language in languages
+    ]
     if len(texts[0]) != len(texts[1]):
         sys.exit(
             f"clean_pairs.py: {read}: needs as many lines in both languages; got {len(texts[0])} and {len(texts[1])}."

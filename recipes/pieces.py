@@ -29,11 +29,11 @@ def cut(arguments: argparse.Namespace) -> None:
     """Writes a text as pieces, separated by spaces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{arguments.model}.model")
     with (
-        open(arguments.read, encoding="utf-8-sig") as source,
+        open(arguments.read, encoding="utf-8-sig", newline="\n") as source,
         open(arguments.write, "w", encoding="utf-8") as target,
     ):
         for line in source:
-            target.write(" ".join(processor.encode(line.rstrip("\n"), out_type=str)) + "\n")
+            target.write(" ".join(processor.encode(line.rstrip("\r\n"), out_type=str)) + "\n")
 
 
 def main() -> None:

@@ -160,9 +160,9 @@ def _merges(path: Path) -> str:
     """The pairs of BPE codes, without the counts of fastBPE; the header of subword-nmt is a pair that no word has."""
     pairs = []
     for number, line in read_lines(path, flag="--bpe-codes"):
-        fields = line.split()
-        if len(fields) not in (2, 3):
-            got, use = f"{line.strip()[:60]!r} in line {number} of {path}", "the codes of subword-nmt or fastBPE"
+        fields = line.strip("\r\n ").split(" ")  # a piece may be another space
+        if len(fields) not in (2, 3) or fields[1] == "</w>":  # as subword-nmt 0.1 wrote it
+            got, use = f"{line.strip()[:60]!r} in line {number} of {path}", "the codes of subword-nmt 0.2 or fastBPE"
             raise ValueError(f"--bpe-codes: needs lines of two pieces; got {got}. Use {use}.")
         pairs.append(" ".join(fields[:2]))
     return "\n".join(pairs)

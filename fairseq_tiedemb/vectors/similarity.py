@@ -68,5 +68,6 @@ def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: b
     rhos = []
     for table, rows_n2, has in zip(tables, rows, has_both, strict=True):
         first, second = (unit_rows(table.rows_VD[side].astype(np.float64)) for side in rows_n2[used].T)
-        rhos.append(spearman(pairs.scores[used], np.where(has[used], (first * second).sum(1), 0.0)))
+        cosines = np.where(has[used], (first * second).sum(1), 0.0)
+        rhos.append(spearman(pairs.scores[used], cosines.round(12)))  # equal ones differ in their last digits
     return Agreement(pairs.name, int(used.sum()), len(used), rhos, [int(has.sum()) for has in has_both])

@@ -195,6 +195,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], list[str], str]] = {
         "one width, as FSMT has; got --encoder-embed-dim 8 and --decoder-embed-dim 16. Use .*--to ctranslate2, or",
     ),
     "codes": (LM, ["--bpe-codes", "codes"], "--bpe-codes: needs a translation model, FSMT there; got codes for XGLM"),
+    "old codes": (TIED_TRANSFORMER, ["--bpe-codes", "old"], "--bpe-codes: needs lines of two .*; got 'o </w>' in li"),
     "no codes": (TIED_TRANSFORMER, ["--bpe-codes", "words"], "--bpe-codes: needs lines of two .*; got 'a' in line 1"),
     "quantization": (LM, ["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8. Leave it out"),
 }
@@ -209,6 +210,7 @@ def test_what_no_class_has_is_refused(
     monkeypatch.setitem(SHARING_METHODS, "own", own)
     monkeypatch.chdir(tmp_path)
     Path("codes").write_text("a b\n")
+    Path("old").write_text("l\u00a0 b\no </w>\n")
     Path("words").write_text("a\n")
     untrained(Path("model.pt"), lm_data if "language_modeling" in flags else parallel_data, *flags)
     before = sorted(tmp_path.iterdir())

@@ -125,20 +125,20 @@ def write_pair(folder: Path, *pairs: tuple[str, str]) -> Path:
 
 
 def test_pairs_that_stay(tmp_path: Path) -> None:
-    stays = [("\ufeffa", "\ufeffB"), ("a b c", "a b"), ("a b c d", "a b c d"), ("Ä\u2028x y", "a b c")]
+    stays = [("\ufeffa", "\ufeffB"), ("a b c", "a b"), ("a b c d", "a b c d"), ("Ä\u2028x y", "a b c"), ("a\rb", "c d")]
     goes = [("", "a"), ("a", ""), ("a b c d", "a b"), ("a b c d e", "a b c d"), ("   ", "a"), ("a", "b c")]
     mixed = [pair for pairs in zip(stays, goes, strict=False) for pair in pairs] + goes[len(stays) :]
     read = write_pair(tmp_path, *mixed)
     flags = ("--longest", 4, "--ratio", 1.5)
     assert run("clean_pairs.py", read, tmp_path / "out", "de", "en", *flags).returncode == 0
     kept = [(tmp_path / f"out.{language}").read_text().split("\n")[:-1] for language in ("de", "en")]
-    assert list(zip(*kept, strict=True)) == [("a", "B"), *stays[1:3], ("Ä x y", "a b c")]
+    assert list(zip(*kept, strict=True)) == [("a", "B"), *stays[1:3], ("Ä x y", "a b c"), ("a b", "c d")]
     assert run("clean_pairs.py", read, tmp_path / "out", "de", "en", *flags, "--lowercase").returncode == 0
-    assert (tmp_path / "out.en").read_text() == "b\na b\na b c d\na b c\n"
+    assert (tmp_path / "out.en").read_text() == "b\na b\na b c d\na b c\nc d\n"
     for path in tmp_path.glob("out.*"):
         path.unlink()
     (tmp_path / "in.en").write_text("b\n")
-    message = "needs as many lines in both languages; got 10 and 1"
+    message = "needs as many lines in both languages; got 11 and 1"
     assert_refused(run("clean_pairs.py", read, tmp_path / "out", "de", "en", *flags), message, tmp_path)
 
 

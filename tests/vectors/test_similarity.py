@@ -52,6 +52,16 @@ def test_all_tables_are_measured_on_the_same_pairs(pairs: Path) -> None:
     assert zero.rhos == [agreement([each], read_pairs(pairs), missing_as_zero=True).rhos[0] for each in (first, second)]
 
 
+def test_equal_cosines_are_ties_whatever_their_last_digits(tmp_path: Path) -> None:
+    words = random_table(40, 7)
+    lines = [f"w{n} w{n} {n}" for n in range(30)] + [f"w{n} w{n + 1} {n}" for n in range(30, 39)]
+    (tmp_path / "set.txt").write_text("\n".join(lines) + "\n")
+    rows = words.rows_VD
+    cosines = [1.0] * 30 + [exact_cosine(rows[n], rows[n + 1]) for n in range(30, 39)]
+    [rho] = agreement([words], read_pairs(tmp_path / "set.txt")).rhos
+    assert rho == pytest.approx(exact_spearman([float(line.split()[2]) for line in lines], cosines), abs=1e-12)
+
+
 def test_case() -> None:
     words = table("May may MAY The IBM ibM", np.eye(6))
     assert words.folded() == {"may": 1, "the": 3, "ibm": 4}
