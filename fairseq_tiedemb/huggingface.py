@@ -54,8 +54,8 @@ def for_transformers(
         The model.
 
     Raises:
-        ValueError: for a model without two embeddings of one size, with a bias of its output, or for a method or
-            value of ``rows`` that does not exist.
+        ValueError: for a model without two embeddings of one size, whose output is more than a matrix, or for a
+            method or value of ``rows`` that does not exist.
     """
     if rows not in ("input", "output", "mean", "new"):
         raise ValueError(f"rows: needs input, output, mean or new; got {rows!r}. Use input.")

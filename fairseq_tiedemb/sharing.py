@@ -68,7 +68,7 @@ class SharingMethod:
     def __post_init__(self) -> None:
         for name in (*self.parameters, *self.input_parameters):
             if not name.isidentifier() or hasattr(nn.ParameterDict, name):
-                needs = "names of parameters that nn.ParameterDict has not"
+                needs = "names of parameters that nn.ParameterDict does not have"
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {name!r}. Use 'my_scale', say.")
         divides = False
         for kind, side in (("input_scale", "input_parameters"), ("scale", "parameters"), ("offset", "parameters")):

@@ -103,7 +103,7 @@ ONE = {"one": lambda size, width: torch.ones(())}
         ({"input_scale": lambda n, own: n, "parameters": ONE}, r"needs input_scale\(n\), or input_parameters for inp"),
         (
             {"scale": lambda n, own: own["values"], "parameters": {"values": lambda size, width: torch.ones(())}},
-            "needs names of parameters that nn.ParameterDict has not; got 'values'. Use 'my_scale', say",
+            "needs names of parameters that nn.ParameterDict does not have; got 'values'. Use 'my_scale', say",
         ),
         ({"input_parameters": {"my.one": ONE["one"]}}, "needs names of parameters .* got 'my.one'"),
         ({"scale": lambda: None}, r"needs scale\(n\), or parameters"),

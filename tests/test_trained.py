@@ -89,7 +89,7 @@ def test_another_optimizer_in_half_precision_is_refused(train: InProcess, lm_dat
 
 
 def test_one_process_with_an_address_trains(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
-    """fairseq starts as many processes as there are GPUs, none, and ends with 0."""
+    """fairseq starts a process for each GPU: none here, and the command ends with status 0."""
     alone = ("--distributed-world-size", 1, "--distributed-rank", 0, "--distributed-init-method")
     flags = (*LM, "--lr", 0.01, "--cpu", "--save-dir", tmp_path, *alone, f"file://{tmp_path}/store")
     assert logged(run_command("train", lm_data, *flags, fresh=True).stdout, "train_num_updates") == [2]
