@@ -60,7 +60,7 @@ def _layer(plan: Plan, table: Table, std: float, theirs: Any) -> Any:
         factor = getattr(plan.options, "adaptive_softmax_factor", None)
         width = table.width
         bands = theirs or AdaptiveInput(table.rows, table.padding_idx, width, factor, width, list(table.bands))
-        embed_bands(bands, plan.method, plan.constants)
+        embed_bands(bands, plan.method, plan.constants, scores=table.scores)
         return bands
     weight = None if theirs is None or plan.rank or len(theirs.weight) != table.rows else theirs.weight
     shared = SharedEmbedding(

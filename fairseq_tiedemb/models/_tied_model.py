@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +25,9 @@ from ..training.extensions import extensions_of
 from ._describe import describe
 
 logger = logging.getLogger(__name__)
+
+# What bands that only embed had before 0.1.36 beside their rows: nothing trained it.
+BANDS_OUTPUT = re.compile(r"embed_tokens\.embeddings\.\d+\.0\.(method_parameters|feature_map)\.")
 
 
 class TiedModel(BaseFairseqModel):
@@ -184,6 +188,9 @@ class TiedModel(BaseFairseqModel):
         """fairseq's upgrade of old checkpoints; raises ValueError for two different tables where the model has one."""
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
+        own = self.state_dict(prefix=prefix)
+        for key in [key for key in state_dict if BANDS_OUTPUT.search(key) and key not in own]:
+            del state_dict[key]
         first: dict[int, str] = {}
         for key, parameter in self.named_parameters(remove_duplicate=False):
             known = first.setdefault(id(parameter), key)

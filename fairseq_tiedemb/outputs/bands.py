@@ -59,8 +59,10 @@ class Bands(Head):
         return {f"band {index}": each.head for index, each in enumerate(last) if isinstance(each, OutputLayer)}
 
 
-def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS) -> None:
+def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS, *, scores: bool = True) -> None:
     """Replaces the table of every band in fairseq's ``AdaptiveInput`` by a ``SharedEmbedding`` with the same weight.
+
+    ``scores``: whether the tables are the output's, too.
 
     fairseq zeroes row ``padding_idx`` in every band, but in later bands that row is a token. Methods that divide by
     norms get a random row there. Source: Baevski & Auli 2019, section 3.
@@ -70,7 +72,8 @@ def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONS
         size, width = table.weight.shape
         if padding_idx is None and sharing_method(method).divides_by_norm:
             draw_norm_one_(table.weight[adaptive_input.padding_idx])
-        band[0] = SharedEmbedding(size, width, padding_idx, method=method, weight=table.weight, constants=constants)
+        options: Any = {"method": method, "constants": constants, "scores": scores, "weight": table.weight}
+        band[0] = SharedEmbedding(size, width, padding_idx, **options)
 
 
 def tie_bands(adaptive_softmax: Any, adaptive_input: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_tiedemb.sharing import sharing_method
+from fairseq_tiedemb.sharing import SHARING_METHODS, sharing_method
 
 from .. import reference
 from ..crossing import crossed
@@ -146,3 +146,31 @@ def test_tied_bands_of_no_words_have_no_loss() -> None:
     loss = head.loss(features, torch.zeros(0, dtype=torch.long)).loss
     loss.backward()
     assert (loss.item(), features.grad.shape) == (0.0, (0, 6))
+
+
+INPUT = {name: value for name, value in BANDS.items() if name.startswith("adaptive_input")}
+
+
+@pytest.mark.parametrize(("family", "method"), crossed(["transformer_lm", "lightconv_lm"], SHARING_METHODS.names()))
+def test_bands_that_only_embed_have_no_parameter_of_scores(family: str, method: str) -> None:
+    """It would never be trained, and DistributedDataParallel stops at a parameter without a gradient."""
+    model = build(family, sharing_method=method, **INPUT)
+    words = torch.arange(2, 24)  # of every band
+    features = model(words.unsqueeze(0), features_only=True)[0][0]
+    model.decoder.output_projection.loss(features, words).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.decoder.embed_tokens.parameters())
+
+
+@pytest.mark.parametrize(
+    ("method", "entry"), [("scaled-words", "method_parameters.scales"), ("fixnorm", "feature_map.g")]
+)
+def test_older_checkpoints_of_bands_that_only_embed_load(method: str, entry: str) -> None:
+    """Until 0.1.36 they had parameters of scores; tied bands keep theirs."""
+    model = build("transformer_lm", sharing_method=method, **INPUT)
+    key = f"decoder.embed_tokens.embeddings.1.0.{entry}"
+    model.load_state_dict({**model.state_dict(), key: torch.ones(8)})
+    tied = build("transformer_lm", sharing_method=method, **BANDS)
+    state = tied.state_dict()
+    del state[key]
+    with pytest.raises(RuntimeError, match=f"Missing key.*{key}"):
+        tied.load_state_dict(state)
