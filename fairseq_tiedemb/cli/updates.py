@@ -69,7 +69,10 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
 
     model, task = load_language_model(checkpoint, arguments.data, flag="--checkpoint")
     dictionary = task.source_dictionary
-    carries = getattr(task, "one_stream", False)
+    carries, limit = getattr(task, "one_stream", False), model.max_positions()
+    if arguments.tokens_per_sample > limit:
+        needs = f"at most {limit}, the positions of {checkpoint}"
+        raise ValueError(f"--tokens-per-sample: needs {needs}; got {arguments.tokens_per_sample}. Use fewer.")
 
     def gradients() -> Any:
         for batch in islice(stream_batches(arguments, dictionary), arguments.batches or 20):
@@ -81,5 +84,5 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     if carries:
         task.args.tokens_per_sample = LONG
     task.load_dataset(arguments.gen_subset)
-    text = task.eval_lm_dataloader(task.dataset(arguments.gen_subset), max_tokens=MAX_TOKENS)
+    text = task.eval_lm_dataloader(task.dataset(arguments.gen_subset), max_tokens=MAX_TOKENS, max_positions=limit)
     return [*lines, *repeats(model, text, dictionary).describe(dictionary)]

@@ -218,6 +218,24 @@ def test_the_command(lm_data: Path, tmp_path: Path, cli: Cli) -> None:
     assert printed.count(f"repeats in the text: {repeated / follow:.4f}, {repeated:,} tokens") == 2
 
 
+def test_no_text_is_longer_than_the_positions_of_a_model(
+    lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ("--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-attention-heads", 1)
+    positions = ("--decoder-learned-pos", "--tokens-per-sample", 6, "--sample-break-mode", "eos")
+    flags = ("--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", 1, *sizes, *positions)
+    write_checkpoint(tmp_path / "model.pt", lm_data, *flags)
+    given = (lm_data, "--checkpoint", tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"--tokens-per-sample: needs at most 6, .*model.pt; got 7. Use fewer"):
+        command(*given, "--tokens-per-sample", 7)
+    command(*given, "--tokens-per-sample", 6)
+    test = [line.split() for line in (lm_data.parent / "text/test.src").read_text().splitlines()]
+    lengths = [len(words) for words in test]
+    assert max(lengths) >= 6 > min(lengths)
+    follow = sum(length for length in lengths if length < 6)
+    assert f"over {follow:,} tokens that follow a word" in capsys.readouterr().out
+
+
 def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.pt").touch()
     for arguments, message in (
