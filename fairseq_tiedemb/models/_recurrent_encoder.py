@@ -1,5 +1,6 @@
 """The encoder of attention-based translation."""
 
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -54,18 +55,18 @@ class RecurrentEncoder(FairseqEncoder):
         fairseq calls this in every step of beam search, mostly with an order that moves beams only within their
         sentence; then nothing is copied.
         """
-        beams = encoder_out.get("beams", 1)
-        sentences, counts = torch.unique_consecutive(new_order // beams, return_counts=True)
-        beams = int(counts[0]) if len(counts) else 1
+        shared = encoder_out.get("beams", 1)
+        rows = [row // shared for row in new_order.tolist()]  # of the encoder's
+        counts = [len(list(same)) for _, same in groupby(rows)]
         # The backward pass of the conditional layer needs one row per sentence.
-        if torch.is_grad_enabled() or not counts.eq(beams).all():
-            sentences, beams = new_order // encoder_out.get("beams", 1), 1
-        reordered = {**encoder_out, "beams": beams}
-        if not torch.equal(sentences, torch.arange(len(encoder_out["state"]), device=sentences.device)):
-            reordered["state"] = encoder_out["state"].index_select(0, sentences)
+        beams = 1 if torch.is_grad_enabled() or len(set(counts)) != 1 else counts[0]
+        reordered, sentences = {**encoder_out, "beams": beams}, rows[::beams]
+        if sentences != list(range(len(encoder_out["state"]))):
+            order = new_order.new_tensor(sentences)
+            reordered["state"] = encoder_out["state"].index_select(0, order)
             for name in ("source", "projected_source"):  # the decoder adds the latter
                 if name in encoder_out:
-                    reordered[name] = Source(*(part.index_select(0, sentences) for part in encoder_out[name]))
+                    reordered[name] = Source(*(part.index_select(0, order) for part in encoder_out[name]))
         return reordered
 
     def max_positions(self) -> int:

@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
+from ..kept import Keeping
+from ..products import packed, product
 
 
 class FactorizedInput(nn.Module):
@@ -31,12 +33,22 @@ class FactorizedInput(nn.Module):
         return self.projection(self.table(tokens))
 
 
+class PackedLinear(Keeping, nn.Linear):
+    """A linear layer that keeps its weight packed while it decodes."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs (*, I) -> (*, O)."""
+        weight = self.kept(lambda keeps: packed(self.weight) if keeps else self.weight, [self.weight])
+        return product(inputs, weight, self.bias)
+
+
 def gaussian_linear(inputs: int, outputs: int, *, std: float | None = None, bias: bool = False) -> nn.Linear:
     """A linear layer with Gaussian weights and a bias of 0.
 
     By default features keep the standard deviation of their elements; with ``std`` D^-0.5, rows keep a norm of 1.
     """
-    projection = nn.Linear(inputs, outputs, bias=bias)
+    projection = PackedLinear(inputs, outputs, bias=bias)
+    projection.keep(False)  # the compiler of torch 2.6 does not look for it in a class
     nn.init.normal_(projection.weight, std=inputs**-0.5 if std is None else std)
     if bias:
         nn.init.zeros_(projection.bias)

@@ -69,9 +69,15 @@ def _best_of_blocks(lprobs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Ten
     maxima = lprobs[:, :, : blocks * BLOCK].unflatten(2, (blocks, BLOCK)).amax(3) + before.unsqueeze(2)
     best = maxima.flatten(1).topk(count).indices
     first = best // blocks * size + best % blocks * BLOCK
-    rest = torch.arange(beams).unsqueeze(1) * size + torch.arange(blocks * BLOCK, size)  # of less than a block
-    places = (first.unsqueeze(2) + torch.arange(BLOCK)).flatten(1), rest.flatten().expand(bsz, -1)
-    words = torch.cat(places, 1)
+    block, rest = _words(beams, size)
+    words = torch.cat(((first.unsqueeze(2) + block).flatten(1), rest.expand(bsz, -1)), 1)
     best_scores, order = (lprobs.flatten(1).gather(1, words) + before.gather(1, words // size)).topk(count)
     words = words.gather(1, order)
     return best_scores, words % size, words // size
+
+
+@functools.lru_cache(maxsize=8)
+def _words(beams: int, size: int) -> tuple[Tensor, Tensor]:
+    """The places of a block's words, and those, of all beams, of the last words, which are less than a block."""
+    last = torch.arange(size // BLOCK * BLOCK, size)
+    return torch.arange(BLOCK), (torch.arange(beams).unsqueeze(1) * size + last).flatten()
