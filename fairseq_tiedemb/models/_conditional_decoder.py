@@ -68,19 +68,20 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
             state = state if cached is None else cached
             if not torch.is_grad_enabled():
                 source, projected = self._projected_source(encoder_out), True
-        state = state.repeat_interleave(len(prev_output_tokens) // len(state), 0)
+        if len(state) != len(prev_output_tokens):
+            state = state.repeat_interleave(len(prev_output_tokens) // len(state), 0)
         is_first = prev_output_tokens.eq(self.dictionary.eos()).unsqueeze(-1)
         embedded = self.embed_tokens.embed(prev_output_tokens).masked_fill(is_first, 0.0)
         embedded = self.dropout_in(embedded).transpose(0, 1)
 
         first_state, *upper_states = state.chunk(1 + len(self.upper_layers), 1)
         x, contexts, weights, last_state = self.layer(embedded, first_state, source, projected=projected)
-        last_states = [last_state]
+        last_states = last_state
         for layer, upper_state in zip(self.upper_layers, upper_states, strict=True):
             x, last_state = layer(self.dropout_out(x), upper_state)
-            last_states.append(last_state)
+            last_states = torch.cat((last_states, last_state), 1)
         if incremental_state is not None:
-            self.set_incremental_state(incremental_state, "state", torch.cat(last_states, 1))
+            self.set_incremental_state(incremental_state, "state", last_states)
 
         deep = self.readout_state(x) + self.readout_input(embedded)
         deep = deep + (contexts[..., -deep.size(-1) :] if projected else self.readout_context(contexts))

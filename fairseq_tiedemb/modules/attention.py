@@ -39,10 +39,10 @@ class Source(NamedTuple):
     padding_nS: Tensor  # mask, true at padding
 
 
-def powers(exponents: Tensor) -> Tensor:
-    """e^-x, in float32 at least; x beyond +-80 in float32, and +-639 in float64, counts as that."""
+def powers(exponents: Tensor, out: Tensor | None = None) -> Tensor:
+    """e^-x, in float32 at least, into ``out``; x beyond +-80 in float32, and +-639 in float64, counts as that."""
     most = 0.9 * math.log(torch.finfo(exact_dtype(exponents)).max)
-    return exact(exponents).clamp(-most, most).neg_().exp_()
+    return torch.clamp(exact(exponents), -most, most, out=out).neg_().exp_()
 
 
 def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -59,10 +59,10 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
         yield block, torch.addcmul(one, keys, query_nb1A[block], out=hidden[: len(keys)]).reciprocal_()
 
 
-def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:
+def attend(source: Source, query_BA: Tensor, vector_A: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention weights a (B, S), zero at padding, and contexts (B, C) of ``powers`` of 2q, beams adjacent.
 
-    ``vector_A`` is v. The bias c is omitted, because it changes neither.
+    ``vector_A`` is v; ``out`` gets the contexts. The bias c is omitted, because it changes neither.
     """
     sentences, length, width = source.keys_nSA.shape
     twice_vector = exact(vector_A) * 2
@@ -73,7 +73,8 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
     # The smallest number, because -inf would give NaN for a sentence of padding only (an empty line).
     energies.masked_fill_(source.padding_nS.unsqueeze(1), torch.finfo(energies.dtype).min)
     weights = torch.softmax(energies, -1).to(source.annotations_nSC.dtype)
-    return weights.flatten(0, 1), torch.bmm(weights, source.annotations_nSC).flatten(0, 1)
+    out = None if out is None else out.view(*weights.shape[:2], -1)
+    return weights.flatten(0, 1), torch.bmm(weights, source.annotations_nSC, out=out).flatten(0, 1)
 
 
 class AttentionGradients:

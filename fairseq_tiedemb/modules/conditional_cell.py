@@ -122,8 +122,8 @@ class _ConditionalRecurrence(torch.autograd.Function):
         for t in range(steps):
             state, between = (states[t], hidden[t]), (middle[t], middle_hidden[t])
             cell.step(gates_TBG[t], state, hidden1, None, saved1[t], between)
-            queries[t] = powers(2 * product(middle_hidden[t], query))
-            weights[t], contexts[t] = attend(source, queries[t], energy_A)
+            powers(2 * product(middle_hidden[t], query), queries[t])
+            weights[t], _ = attend(source, queries[t], energy_A, contexts[t])
             gates = contexts[t, :, : len(hidden2_GH)] if context is None else product(contexts[t], context)
             cell.step(gates, between, hidden2, bias2_G, saved2[t], (states[t + 1], hidden[t + 1]))
         ctx.cell = cell
