@@ -32,6 +32,7 @@ objectives = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_by_rows, "ROWS", 3)  # seven words in three chunks, the last one short
+    monkeypatch.setattr(loss_by_rows, "AT_ONCE", set())
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
 
 
@@ -319,6 +320,21 @@ def test_never_holds_all_scores(method: str) -> None:
     with Products() as products:
         table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50), options).loss.backward()
     assert products.largest == 3 * 100
+
+
+@pytest.mark.parametrize(("rows", "trained", "held"), [(7, True, 7), (8, True, 3), (7, False, 3)])
+def test_logits_of_all_rows_are_held_where_a_float32_sum_would_be_as_large(
+    rows: int, trained: bool, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_by_rows, "AT_ONCE", {torch.bfloat16})
+    features, weight = (torch.randn(n, 2).bfloat16() for n in (rows, 100))
+    weight.requires_grad_(trained)
+    target = torch.arange(rows)
+    with Products() as products:
+        loss = output_loss(features.requires_grad_(), weight, target).loss
+    assert products.largest == held * 100
+    exact = F.cross_entropy(features.float() @ weight.float().t(), target, reduction="sum")
+    torch.testing.assert_close(loss, exact, rtol=0.02, atol=0)
 
 
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
