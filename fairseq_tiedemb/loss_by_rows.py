@@ -21,8 +21,8 @@ from .squared_norms import blocks, slices
 ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES, FEWEST_ROWS = 2**24, 64
-# A chunk of all rows makes the float32 sum of a table's gradient over chunks needless. The sum is as large as 2 D rows of
-# logits, so up to that a CPU has them at once, in these dtypes: a step of 2 x 1500 units takes 0.95 of the time.
+# A chunk of all rows makes the float32 sum of a table's gradient over chunks needless. The sum is as large as 2 D rows
+# of logits, so up to that a CPU has them at once, in these dtypes: a step of 2 x 1500 units takes 0.95 of the time.
 AT_ONCE = {torch.bfloat16}
 # A GPU multiplies so fast that passes cost the most. Bytes of the logits in memory there: with N = 8,192, V = 128,000,
 # D = 1,024 in bf16 an H200 takes 11.6 ms, with a quarter of them 16.1, with all logits at once 10.9.
