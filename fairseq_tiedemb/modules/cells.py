@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..products import packed, product
+from ..products import in_use, packed, product
 
 # These variants write into a given tensor.
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -71,8 +71,9 @@ def rounded(values: Tensor, out: Tensor) -> Tensor:
 
 
 def for_gradients(weight: Tensor, uses: int) -> Tensor:
-    """The transposed weight for so many products with gradients; in float32 packing it would be no gain."""
-    return packed(weight.t().contiguous(), uses) if weight.dtype == torch.bfloat16 else weight.t()
+    """The transposed weight for so many products with gradients, packed if oneDNN multiplies others of its dtype."""
+    by_onednn = weight.dtype == torch.bfloat16 or (not torch.compiler.is_compiling() and in_use() == "onednn")
+    return packed(weight.t().contiguous(), uses) if by_onednn else weight.t()
 
 
 def add_product(total: Tensor, inputs: Tensor, weight: Tensor, factor: float = 1.0) -> Tensor:
