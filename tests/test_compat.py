@@ -24,6 +24,7 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.nan_detector import NanDetector
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
@@ -31,6 +32,8 @@ from omegaconf import OmegaConf
 
 from fairseq_tiedemb import compat
 from fairseq_tiedemb.compat import flags, literals, noise
+
+from .models import families
 
 # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -261,6 +264,14 @@ def test_adaptive_loss_counts_every_word_but_padding(sentence_avg: bool) -> None
 
     gradient = torch.autograd.grad(loss, features)[0]
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), features)[0])
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_the_first_nan_of_a_diverged_translation_is_found(ours: bool, caplog: pytest.LogCaptureFixture) -> None:
+    model = families.build("transformer", ours=ours)
+    with NanDetector(model):
+        (families.scores(model, "transformer").sum() * math.nan).backward()
+    assert "NaN detected in output of decoder.output_projection" in caplog.text
 
 
 @pytest.mark.parametrize("conv_bias", [False, True])

@@ -106,13 +106,13 @@ def read_log(path: str | Path) -> Run:
 def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
     """Yields the epoch, the validation subset (None for the training data) and the perplexity that a line reports."""
     if match := TEXT.search(line):
-        values = [(match[2] or "train", match[3])]
+        values = [(match[2], match[3])]
     elif match := JSON.search(line):
-        values = JSON_PERPLEXITY.findall(match[2])
+        values = [(None if tag == "train" else tag, ppl) for tag, ppl in JSON_PERPLEXITY.findall(match[2])]
     else:
         return
     for subset, perplexity in values:
-        yield int(match[1]), None if subset == "train" else subset, float(perplexity)
+        yield int(match[1]), subset, float(perplexity)
 
 
 class Series(NamedTuple):

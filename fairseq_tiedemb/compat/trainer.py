@@ -12,7 +12,9 @@ from fairseq import options, utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
+from fairseq.models.fairseq_encoder import FairseqEncoder
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.nan_detector import NanDetector
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.trainer import Trainer
@@ -253,6 +255,17 @@ def half_precision_needs_a_gpu() -> None:
             return original(self, *args, **kwargs)
         with mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
             return original(self, *args, **kwargs)
+
+
+@mend(NanDetector, "add_hooks")
+def nan_is_found_in_decoders(original: Any, self: NanDetector, module: torch.nn.Module) -> None:
+    """Say where a diverged Transformer first had NaN, without the gradients of its encoder's output.
+
+    Without it: translation ends in StopIteration, since torch looks for a tensor in the encoder's dict, which has only
+    lists (nan_detector.py:55), and nothing is said. Goes when fairseq hooks the tensors in them.
+    """
+    with mock.patch.object(self, "backward", self.backward and not isinstance(module, FairseqEncoder)):
+        original(self, module)
 
 
 @mend_now

@@ -68,6 +68,11 @@ def test_every_form_of_log_gives_the_same_curves(lines, prefix, tmp_path):
     assert list(run.valid) == ["valid", "other"]
 
 
+def test_a_validation_subset_may_be_called_train(tmp_path):
+    run = read_log(write(tmp_path / "log", text_lines([(1, "train", 30), (1, "valid", 10), (1, None, 20)])))
+    assert run == Run(train={1: 20}, valid={"train": {1: 30}, "valid": {1: 10}})
+
+
 def test_lines_within_an_epoch_do_not_count(tmp_path):
     bar = "\repoch 002 | valid on 'valid' subset:  50%|#####     | 1/2 [00:00<00:00, 9.1it/s, loss=1, ppl=2]"
     inner = (
