@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.1.35"
+__version__ = "0.1.36"
 
 
 @functools.cache
