@@ -76,6 +76,12 @@ def test_either_adam_goes_on_from_the_other(train: InProcess, lm_data: Path, tmp
     start = ("--decoder-layers", 3, "--finetune-from-model", tmp_path / "checkpoint_last.pt")
     with pytest.raises(ValueError, match=r"weight_ih.2.*Use the --arch and .* for other tables, fairseq-tiedemb tie"):
         train(lm_data, *LM, "--lr", 0.01, "--optimizer", "adam", *start, "--save-dir", tmp_path / "finetuned")
+    path = tmp_path / "checkpoint_last.pt"
+    state = torch.load(path, weights_only=False)
+    state["last_optimizer_state"]["param_groups"][0]["params"].append(99)
+    torch.save(state, path)
+    with pytest.raises(ValueError, match=r"^--optimizer: needs the parameters of its state; got those of .*_last.pt"):
+        train(*command, "--optimizer", "adam", "--max-update", 5)
 
 
 def test_another_optimizer_in_half_precision_is_refused(train: InProcess, lm_data: Path, tmp_path: Path) -> None:

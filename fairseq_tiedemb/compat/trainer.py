@@ -308,6 +308,11 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
         raise ValueError(f"--lr-scheduler: needs {needs}; got {got}. Use it, or --reset-lr-scheduler.") from None
     except Exception as error:
         reason = error.__context__
+        if "parameter group" in str(error):
+            got = f"those of {filename}: {error}"
+            raise ValueError(
+                f"--optimizer: needs the parameters of its state; got {got}. Use --reset-optimizer."
+            ) from None
         if "Cannot load model parameters" not in str(error):
             raise
         if isinstance(reason, ValueError):
