@@ -39,15 +39,9 @@ def page(
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"inline": inline, "picture": picture}
     environment.globals |= {"chart": chart, "classes": classes}
+    own = {"policy": Markup(POLICY), "style": Markup(style), "script": Markup(script)}
     return environment.from_string(template).render(
-        title=title,
-        introduction=introduction,
-        sections=sections,
-        summary=summary,
-        subjects=subjects or {},
-        policy=Markup(POLICY),
-        style=Markup(style),
-        script=Markup(script),
+        own, title=title, introduction=introduction, sections=sections, summary=summary, subjects=subjects or {}
     )
 
 
