@@ -13,12 +13,9 @@ from fairseq_tiedemb.checkpoints.text import parse_json
 # fairseq-eval-lm; a number may be inf or nan.
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
 PERPLEXITY = re.compile(r"Perplexity: (\S+)")
-# sacreBLEU's text; its JSON is read as such.
-BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)
-# A number in English print, and no decimal comma.
-THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
-# fairseq-train.
-PARAMETERS = re.compile(r"num\. shared model params: (\d[\d,]{0,20}) ")
+BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)  # sacreBLEU's text; its JSON is read as such
+THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")  # a number in English print, and no decimal comma
+PARAMETERS = re.compile(r"num\. shared model params: (\d[\d,]{0,20}) ")  # fairseq-train
 
 
 def read_eval_lm(path: Path, *, flag: str) -> tuple[float, int]:

@@ -17,12 +17,10 @@ from fairseq_tiedemb.results.grid import PAPER, Grid, Section
 INLINE = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\[([^\]]+)\]\(([^)\s]+)\)|(?<!\w)\*([^*]+)\*(?!\w)")
 # Where links may lead: elsewhere, or to a section. Of other links the text stays.
 FOLLOWED = re.compile(r"https?://.*|#[\w.,=+-]+")
-# Columns with a longer text than this, in characters, are broken into lines.
-LONG = 40
+LONG = 40  # characters; columns with a longer text are broken into lines
 # Nothing is fetched, whatever stands in the page.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-# A chart takes these from the page, light or dark.
-THEME = {"#ffffff": "none", "#000000": "currentColor"}
+THEME = {"#ffffff": "none", "#000000": "currentColor"}  # what a chart takes from the page, light or dark
 
 
 def page(
