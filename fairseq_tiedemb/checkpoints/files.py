@@ -63,8 +63,7 @@ class Bounded:
 def read_archive(file: IO[bytes], size: int) -> Any:
     """What the pickle of an archive of `size` bytes holds.
 
-    ValueError if it can be read in two ways, or would be larger than its file when unpacked; zipfile.BadZipFile if a
-    checksum is another than when it was saved.
+    ValueError if it can be read in two ways, or would be larger when unpacked; zipfile.BadZipFile for a bad checksum.
     """
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}

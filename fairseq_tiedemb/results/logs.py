@@ -1,7 +1,6 @@
 """Figures out of what the stock commands print.
 
-Every reader raises a ValueError that names the flag and the file, if the file cannot be read, lacks the line or has a
-figure that is not finite.
+Every reader raises a ValueError that names flag and file if it cannot be read, lacks the line or has no finite figure.
 """
 
 import math
