@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Places whose scores against the cache are in memory at once.
-BLOCK = 256
+BLOCK = 256  # places whose scores against the cache are in memory at once
 
 
 class ContinuousCache:

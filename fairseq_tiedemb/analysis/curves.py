@@ -9,8 +9,7 @@ from typing import IO, Any, NamedTuple
 
 from fairseq_tiedemb.terminal import printable
 
-# Perplexity by epoch.
-Curve = dict[int, float]
+Curve = dict[int, float]  # perplexity by epoch
 
 # What fairseq prints at the end of an epoch, whatever its loggers put before it: with --log-format simple or tqdm, and
 # with json. The number of updates or the time always follows, so a value at the end of a line is a broken line.
@@ -19,10 +18,8 @@ TEXT = re.compile(rf"epoch (\d{{1,9}}) \| (?:valid on '([^']+)' subset \| )?(?:.
 JSON = re.compile(r'\{"epoch": (\d{1,9}), ([^{}]*)')
 JSON_PERPLEXITY = re.compile(rf'"([^"]+)_ppl": "({NUMBER})"')
 
-# Perplexities beyond these are not drawn, for which matplotlib's arithmetic has no room.
-DRAWN = (1e-100, 1e100)
-# Perplexities further apart than this have a logarithmic axis.
-WIDE = 5
+DRAWN = (1e-100, 1e100)  # perplexities beyond have no room in matplotlib's arithmetic, and are left out
+WIDE = 5  # perplexities further apart than this factor have a logarithmic axis
 
 
 @dataclass
@@ -144,8 +141,7 @@ def draw(series: Sequence[Series], path: Path | IO[Any], *, picture_format: str)
 
     Values that are not finite are left out.
     """
-    # matplotlib takes a second to import, which no other command should wait for.
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # takes a second, for which no other command should wait
     from matplotlib.figure import Figure
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Scoring a text twice draws the same sample.
-SEED = 1
+SEED = 1  # scoring a text twice draws the same sample
 
 
 class RawScorer:

@@ -122,8 +122,7 @@ def draw(
     tables: Sequence[Norms], counted: Sequence[tuple[Norms, np.ndarray]], path: Path, *, picture_format: str
 ) -> None:
     """Draws the histogram of norms to a file (figure 2 of Liu et al.), and norm by count for tables in `counted`."""
-    # matplotlib takes a second to import, which no other command should wait for.
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # takes a second, for which no other command should wait
     from matplotlib.figure import Figure
 
     colors = {one.label: colormaps["tab10"](number % 10) for number, one in enumerate(tables)}

@@ -37,11 +37,8 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
         cuts.append((output, output.detach().requires_grad_()))
         return cuts[-1][1]
 
-    hook = embed.register_forward_hook(cut)
-    try:
+    with embed.register_forward_hook(cut):
         log_p_BTV = model.get_normalized_probs(model(**batch["net_input"]), log_probs=True, sample=batch)
-    finally:
-        hook.remove()
     target = batch["target"]
     is_word = target.ne(pad)
     loss = -log_p_BTV.gather(2, target.unsqueeze(2)).squeeze(2)[is_word].mean()

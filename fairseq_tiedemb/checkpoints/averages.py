@@ -20,8 +20,7 @@ BY_UPDATE = "update", re.compile(r"checkpoint_\d+_(\d+)\.pt"), "checkpoint_EPOCH
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
     """Returns the last `count` checkpoints of a `--save-dir`, the newest first; ValueError if it has too few.
 
-    `by_update` takes checkpoint_EPOCH_UPDATE.pt files instead of checkpointEPOCH.pt files; those after the epoch, or
-    update, `upper_bound` are skipped.
+    `by_update` takes checkpoint_EPOCH_UPDATE.pt, not checkpointEPOCH.pt; `upper_bound` is the last epoch, or update.
     """
     kind, pattern, example, keeps = BY_UPDATE if by_update else BY_EPOCH
     flag = f"--num-{kind}-checkpoints"

@@ -7,11 +7,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-# fairseq's own, which dict.txt leaves out.
-FAIRSEQ_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]
+FAIRSEQ_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's own, which dict.txt leaves out
 OVERWRITE = " #fairseq:overwrite"  # after the count of a word that replaces another of that name
-# Of the fingerprints in a task's state.
-KEY = "dictionaries_of_training"
+KEY = "dictionaries_of_training"  # of the fingerprints in a task's state
 
 
 def fingerprint(words: Sequence[str]) -> dict[str, Any]:

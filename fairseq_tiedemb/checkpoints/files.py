@@ -63,8 +63,7 @@ class Bounded:
 def read_archive(file: IO[bytes], size: int) -> Any:
     """What the pickle of an archive of `size` bytes holds.
 
-    ValueError if it can be read in two ways, or would be larger than its file when unpacked; zipfile.BadZipFile if a
-    checksum is another than when it was saved.
+    ValueError if it can be read in two ways, or would be larger when unpacked; zipfile.BadZipFile for a bad checksum.
     """
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
@@ -208,11 +207,7 @@ def refusal(path: str, error: Exception) -> str:
             return f"{path}: needs a checkpoint with {missing}; got one without. Use another."
         return f"{path}: needs a whole checkpoint; got one that cannot be read ({got[:200].strip()}). Use another one."
     if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", got):
-        return (
-            f"{path}: needs dense tensors of plain numbers, float32 say; got {got}. "
-            "Use a checkpoint that was saved after to_dense(), dequantize() or float()."
-        )
-    return (
-        f"{path}: needs tensors, numbers, text and settings only; got {got}, which could run code. "
-        "Nothing of it was run. Use a checkpoint from a source you trust, saved without that object."
-    )
+        use = "a checkpoint that was saved after to_dense(), dequantize() or float()"
+        return f"{path}: needs dense tensors of plain numbers, float32 say; got {got}. Use {use}."
+    needs, got = "tensors, numbers, text and settings only", f"{got}, which could run code. Nothing of it was run"
+    return f"{path}: needs {needs}; got {got}. Use a checkpoint from a source you trust, saved without that object."

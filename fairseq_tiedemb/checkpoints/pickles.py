@@ -2,8 +2,7 @@
 
 torch's own reader with `weights_only` calls no code of the file, but believes its numbers: of the size of a tensor,
 whose memory it then takes or reads beyond, of what a sparse tensor's indices are, of how deep a key is nested. And a
-file that two programs read may hold one thing for the first and another for the second. So no other program reads what
-is checked here.
+file may hold one thing for one program and another for the next. So no other program reads what is checked here.
 """
 
 import codecs

@@ -10,8 +10,7 @@ from torch import Tensor
 from .files import read_file
 from .settings import as_dict
 
-# The suffix of uninitialised buffers that fairseq registers and never reads.
-NEVER_FILLED = "_float_tensor"
+NEVER_FILLED = "_float_tensor"  # the suffix of uninitialised buffers that fairseq registers and never reads
 
 
 def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:

@@ -73,8 +73,7 @@ class NumberType:
     def values(self, shape: tuple[int, ...], data: bytes, order: Any = "C") -> np.ndarray:
         """A new array, in this machine's order of bytes, of the numbers in `data`, as many as the shape says."""
         require(math.prod(shape) * int(self.code[1]) == len(data), "numpy array", (shape, f"{len(data)} bytes"))
-        # Of a bool numpy takes 0 and 1 for granted.
-        stored = np.dtype(np.uint8) if self.code == "b1" else self.plain()
+        stored = np.dtype(np.uint8) if self.code == "b1" else self.plain()  # of a bool numpy takes 0 and 1 for granted
         numbers = np.frombuffer(data, stored) if data else np.empty(0, stored)
         return numbers.astype(np.dtype(self.code)).reshape(shape, order=order)
 

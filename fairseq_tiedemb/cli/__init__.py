@@ -50,8 +50,7 @@ COMMANDS = {name: help_line(name) for group in GROUPS.values() for name in group
 class CommandParser(argparse.ArgumentParser):
     """The parser of one command, which imports the command's module when it is used.
 
-    Raises:
-        ValueError: for a value that its type (``at_least``) refuses, as for all that is refused when the command runs.
+    ValueError for a value that its type (``at_least``) refuses, as for all that is refused when the command runs.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

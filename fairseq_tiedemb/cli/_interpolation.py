@@ -18,11 +18,10 @@ def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
                 raise ValueError(f"--interpolate: needs a file, read twice; got {path}, which is none. Use one.")
         scored = ngram.is_word_scores(files[0], flag="--interpolate")
         if len(files) != (texts if scored else 1):
-            raise ValueError(
-                f"--interpolate: needs {texts} files of score --per-word, for --held-out and each --test text in this "
-                f"order, or one ARPA file; got {len(files)} of {'scores' if scored else 'another form'}, "
-                f"{' '.join(files)}. Use --interpolate once for each model."
-            )
+            of_texts = f"{texts} files of score --per-word, for --held-out and each --test text in this order"
+            got = f"{len(files)} of {'scores' if scored else 'another form'}, {' '.join(files)}"
+            needs = f"{of_texts}, or one ARPA file"
+            raise ValueError(f"--interpolate: needs {needs}; got {got}. Use --interpolate once for each model.")
 
 
 def words_of(tokens: NDArray[np.int32], vocabulary: ngram.Vocabulary) -> list[str]:

@@ -49,8 +49,7 @@ def check_output_folder(path: Path, *, flag: str) -> None:
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`, for a file or a folder, which is renamed to `path` at the end, or removed
-    after an error.
+    """Yields a temporary path beside `path`; the file or folder there is renamed to `path`, or removed after an error.
 
     ValueError, naming the file and the cause, if the system cannot write it, as on a full disk.
     """

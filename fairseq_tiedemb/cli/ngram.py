@@ -22,8 +22,7 @@ from fairseq_tiedemb.ngram import BOS, SMOOTHINGS, UNKNOWN, BackoffModel, Smooth
 from fairseq_tiedemb.ngram.model import check_options
 from fairseq_tiedemb.ngram.smoothing import BACK_OFF
 
-# What is estimated where nothing is asked for: the options default to None, so that they can be refused where they mean
-# nothing.
+# What is estimated where nothing is asked for: the options default to None, to be refused where they mean nothing.
 DEFAULTS = {"order": 5, "smoothing": "modified-kneser-ney", "cutoff": None, "katz_k": 7}
 
 

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Prints the tables and draws the picture."""
     from fairseq_tiedemb.analysis import norms  # imports torch, which takes a second
+    from fairseq_tiedemb.analysis.isotropy import isotropy
     from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint
     from fairseq_tiedemb.vectors.huggingface import read_tables
@@ -46,8 +47,6 @@ def run(arguments: argparse.Namespace) -> None:
     if counted:
         print(norms.by_frequency(counted))
     if arguments.isotropy:
-        from fairseq_tiedemb.analysis.isotropy import isotropy
-
         print(isotropy(tables))
     if arguments.parameters:
         print(norms.parameter_norms(state["model"]))

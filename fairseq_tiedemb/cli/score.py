@@ -160,8 +160,6 @@ def _read(paths: Sequence[str]) -> list[str]:
 
 
 def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Sequence[Any]) -> list[Any]:
-    import torch
-
     from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos, sentence_scores, stream_scores
 
     if arguments.stream:
@@ -173,7 +171,7 @@ def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Seq
             needs = f"at most {limit} tokens each, their end included, as the model was trained with"
             raise ValueError(f"SENTENCES: need {needs}; got {max(lengths)} in {place}. Use shorter ones.")
         scores = sentence_scores(model, task, sentences, arguments.max_tokens)
-    if torch.cat(scores).isnan().any():
+    if any(of_tokens.isnan().any() for of_tokens in scores):
         needs, got = "a model whose scores are numbers", f"nan from {arguments.checkpoint}"
         raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one from before the training diverged.")
     return scores
@@ -181,14 +179,13 @@ def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Seq
 
 def _of_probabilities(model: Any, words: Any, total: float) -> str:
     """Returns the perplexity, and what the head tallies (``Head.tally``) beside."""
-    import torch
     from fairseq.utils import get_perplexity
 
     def perplexity(log_probability: float) -> str:
         return f"perplexity {get_perplexity(-log_probability / len(words), base=math.e):.2f}"
 
     words_1N = words.to(next(model.parameters()).device).unsqueeze(0)
-    lengths = {"src_lengths": torch.tensor([len(words)])}
+    lengths = {"src_lengths": words.new_tensor([len(words)])}
     parts = [perplexity(total)]
     for name, value in (model.tally(words_1N, lengths) if hasattr(model, "tally") else {}).items():
         kind, _, label = name.partition(":")

@@ -17,8 +17,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from .mending import mend, mend_now
 
-# At the end of a command; a data worker that hangs must not keep the command for ever.
-SECONDS_FOR_A_BATCH = 10
+SECONDS_FOR_A_BATCH = 10  # at the end of a command, which a data worker that hangs must not keep for ever
 
 
 @mend_now

@@ -39,8 +39,7 @@ def checkpoint_classes() -> None:
     Without it: torch >= 2.6 refuses fairseq's checkpoints where a user's own code calls `torch.load`, which would then
     run what they contain. Goes when fairseq's checkpoints hold plain Python only.
     """
-    # Not for dictionaries, which have a word for every number: a pickle that calls something with one for its arguments
-    # would have no end.
+    # Not for dictionaries, which have a word for every number: a pickle's call with one as arguments would never end.
     stand_ins: list[Any] = [(stand_in, name) for name, stand_in in ALLOWED.items() if stand_in is not Words]
     torch.serialization.add_safe_globals(stand_ins)
 

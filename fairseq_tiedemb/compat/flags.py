@@ -117,8 +117,7 @@ def interactive_follows_its_flags(original: Any, parser: argparse.ArgumentParser
     """Refuse `--print-alignment soft` and `--lm-path` of fairseq-interactive on the command line.
 
     Without it: ValueError, `too many values to unpack`, at the first sentence, since the command prints hard alignments
-    alone (fairseq_cli/interactive.py:287); and a language model that changes nothing. Goes when it does as
-    fairseq-generate does.
+    alone (fairseq_cli/interactive.py:287); and a language model that changes nothing. Goes when it follows both.
     """
 
     def no_model(path: str) -> None:

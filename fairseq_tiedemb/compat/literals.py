@@ -28,22 +28,18 @@ LONGEST_LIST = 10_000
 def parse_literal(text: str) -> Any:
     """Parse a setting such as `"[(512, 3)] * 20"`: numbers, text, lists, dicts and + - * /, without names or calls.
 
-    It replaces the built-in `eval` in fairseq's modules, and raises TypeError for other types as `eval` does, which
-    `utils.eval_bool` expects.
-
-    Raises:
-        ValueError: for any other expression, which is not run, or a list of more than 10,000 entries.
+    It replaces the built-in `eval` in fairseq's modules. TypeError if it is no text, as `utils.eval_bool` expects;
+    ValueError for any other expression, which is not run, or a list of more than 10,000 entries.
     """
     if not isinstance(text, str):
         raise TypeError(f"parse_literal: needs text; got {text!r}")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (ValueError, SyntaxError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise ValueError(
-            f"setting in a checkpoint or on the command line: needs numbers, text, lists or dicts; got {text!r} "
-            f"({error}). Anything else could run code, so nothing of it was run. "
-            'Use a literal such as "[(512, 3)] * 4", or a checkpoint from a source you trust.'
-        ) from None
+        where, needs = "setting in a checkpoint or on the command line", "numbers, text, lists or dicts"
+        got = f"{text!r} ({error}). Anything else could run code, so nothing of it was run"
+        use = 'a literal such as "[(512, 3)] * 4", or a checkpoint from a source you trust'
+        raise ValueError(f"{where}: needs {needs}; got {got}. Use {use}.") from None
 
 
 def _value(node: ast.expr) -> Any:

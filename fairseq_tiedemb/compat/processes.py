@@ -123,8 +123,7 @@ def leave_group() -> None:
 def choose_cpu_launch(training: Any) -> bool:
     """Fill in backend, address and rank for processes without GPUs, in the `distributed_training` section of a config.
 
-    Returns:
-        Whether all processes have been started, by torchrun or by hand with `--distributed-init-method`, and not here.
+    Returns whether all processes have been started, by torchrun or by hand (`--distributed-init-method`), and not here.
     """
     if training.distributed_backend == "nccl":
         training.distributed_backend = "gloo"

@@ -52,10 +52,8 @@ def each_epochs_order(
 def finished_trainings_stay(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     """Do not train further if the command of a finished training, with all its ``--max-update`` updates, is run again.
 
-    This needs the last checkpoint in its own ``--save-dir``, and no reset flag.
-
     Without it: fairseq checks for the last update only after an update (fairseq_cli/train.py:389), so that every run
-    trains and saves one more. Goes when fairseq checks before.
+    trains and saves one more, as with a reset flag, or a checkpoint from elsewhere. Goes when fairseq checks before.
     """
     loaded = original(cfg, trainer, **kwargs)
     limit = trainer.cfg.optimization.max_update or 0

@@ -87,11 +87,10 @@ def put(path: str, write: Callable[[str], Any]) -> Any:
             if reason is None:
                 raise
             if not left:
-                raise OSError(
-                    f"{path}: needs to be written whole; got {reason.strerror or reason} in {TRIES} tries. The old "
-                    "file is unchanged. Use a --save-dir with more room, or fewer files (--keep-last-epochs 1, "
-                    "--no-epoch-checkpoints); the same command then goes on from the last checkpoint."
-                ) from error
+                got = f"{reason.strerror or reason} in {TRIES} tries. The old file is unchanged"
+                use = "a --save-dir with more room, or fewer files (--keep-last-epochs 1, --no-epoch-checkpoints); "
+                use += "the same command then goes on from the last checkpoint"
+                raise OSError(f"{path}: needs to be written whole; got {got}. Use {use}.") from error
             logger.warning(f"{path}: {reason.strerror or reason}; trying again in {PAUSE_SECONDS} seconds")
         time.sleep(PAUSE_SECONDS)
 

@@ -50,12 +50,7 @@ def amp_unscales_once(original: Any, self: AMPOptimizer, *args: Any, **kwargs: A
     Without it: the scaler divides those of torch's optimizer, and once more those of fairseq's around it
     (optim/amp_optimizer.py:49, 54): at a scale of 128 an update of SGD is 1/128. Goes when both name one optimizer.
     """
-    unscale = self.scaler.unscale_
-
-    def unscale_fairseqs(_: Any) -> None:
-        unscale(self.fp32_optimizer)
-
-    with mock.patch.object(self.scaler, "unscale_", unscale_fairseqs):
+    with mock.patch.object(AMPOptimizer, "optimizer", self.fp32_optimizer):  # which the scaler steps
         return original(self, *args, **kwargs)
 
 

@@ -42,9 +42,8 @@ def one_copy_of_the_package(original: Any, args: Namespace) -> None:
     Goes when fairseq compares the folders themselves.
     """
     folder = Path(os.path.normpath(getattr(args, "user_dir", None) or ""))
-    # fairseq searches the current folder, its own folder and its parent folder.
     fairseq = Path(utils.__file__).parent
-    places = (Path.cwd(), fairseq, fairseq.parent)
+    places = (Path.cwd(), fairseq, fairseq.parent)  # where fairseq searches, in this order
     existing = [place / folder for place in places if (place / folder).exists()]
     if folder.name == PACKAGE.name and existing:
         require_this_copy(existing[0])

@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.export.targets import COMMANDS
 
-# Unit vectors whose logits are computed at once.
-CHUNK = 64
-# The largest rounding error in float64, relative to the largest logit.
-ROUNDING = 1e-9
+CHUNK = 64  # unit vectors whose logits are computed at once
+ROUNDING = 1e-9  # the largest error of it in float64, relative to the largest logit
 
 
 @torch.no_grad()

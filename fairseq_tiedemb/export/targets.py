@@ -101,9 +101,7 @@ def _lacking(target: str, settings: Settings) -> str | None:
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+    from fairseq.models import ARCH_MODEL_REGISTRY  # which has our models since `_lacking` asked for the name
 
     options, arch = settings["model"], preset_of(settings["model"])
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):

@@ -136,7 +136,6 @@ def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Ten
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
     """Returns M (V, D) of logits without a bias; ValueError if they have one, or the model has no output table."""
-    method = sharing_of(settings)
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
     if weight is None:
@@ -152,7 +151,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
         width = model[f"{P}weight"].size(1)
         projection = _loaded(nn.Linear(width, len(model[f"{P}weight"]), bias=False), _below(model, f"{P}weight"))
     layer = _loaded(OutputLayer(table, projection=projection, factor=factor), entries)
-    named = f"--sharing-method {method.name}"
+    named = f"--sharing-method {sharing_of(settings).name}"
     matrix_VD, bias_V = fold_output(layer.scores, width, named=named)
     if bias_V.any():
         lacking = needs_bias("a sharing method that only scales", named)

@@ -10,8 +10,7 @@ from pathlib import Path
 import fairseq_tiedemb
 
 REPOSITORY = Path(fairseq_tiedemb.__file__).resolve().parent.parent
-# Under these names fairseq is installed.
-FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
+FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")  # the names under which it is installed
 PACKAGES = ("torch", "numpy", "sacrebleu")
 # What a result depends on; what the report writes there does not count.
 SOURCES = ("fairseq_tiedemb", "recipes", ":!recipes/results", ":!recipes/pages", ":!recipes/*.md")

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from fairseq_tiedemb.analysis.curves import Series
 
-# Numbers from here on are written as 1.268e+30; of most of their digits a float knows nothing.
-LARGE = 10**15
-# The heading of columns with the paper's figures.
-PAPER = "paper"
+LARGE = 10**15  # from here on numbers are written as 1.268e+30; of most of their digits a float knows nothing
+PAPER = "paper"  # the heading of columns with the paper's figures
 
 
 class Cell(NamedTuple):

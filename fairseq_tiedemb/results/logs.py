@@ -1,7 +1,6 @@
 """Figures out of what the stock commands print.
 
-Every reader raises a ValueError that names the flag and the file, if the file cannot be read, lacks the line or has a
-figure that is not finite.
+Every reader raises a ValueError that names flag and file if it cannot be read, lacks the line or has no finite figure.
 """
 
 import math
@@ -13,12 +12,9 @@ from fairseq_tiedemb.checkpoints.text import parse_json
 # fairseq-eval-lm; a number may be inf or nan.
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
 PERPLEXITY = re.compile(r"Perplexity: (\S+)")
-# sacreBLEU's text; its JSON is read as such.
-BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)
-# A number in English print, and no decimal comma.
-THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
-# fairseq-train.
-PARAMETERS = re.compile(r"num\. shared model params: (\d[\d,]{0,20}) ")
+BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)  # sacreBLEU's text; its JSON is read as such
+THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")  # a number in English print, and no decimal comma
+PARAMETERS = re.compile(r"num\. shared model params: (\d[\d,]{0,20}) ")  # fairseq-train
 
 
 def read_eval_lm(path: Path, *, flag: str) -> tuple[float, int]:

@@ -17,12 +17,10 @@ from fairseq_tiedemb.results.grid import PAPER, Grid, Section
 INLINE = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\[([^\]]+)\]\(([^)\s]+)\)|(?<!\w)\*([^*]+)\*(?!\w)")
 # Where links may lead: elsewhere, or to a section. Of other links the text stays.
 FOLLOWED = re.compile(r"https?://.*|#[\w.,=+-]+")
-# Columns with a longer text than this, in characters, are broken into lines.
-LONG = 40
+LONG = 40  # characters; columns with a longer text are broken into lines
 # Nothing is fetched, whatever stands in the page.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-# A chart takes these from the page, light or dark.
-THEME = {"#ffffff": "none", "#000000": "currentColor"}
+THEME = {"#ffffff": "none", "#000000": "currentColor"}  # what a chart takes from the page, light or dark
 
 
 def page(
@@ -39,15 +37,9 @@ def page(
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"inline": inline, "picture": picture}
     environment.globals |= {"chart": chart, "classes": classes}
+    own = {"policy": Markup(POLICY), "style": Markup(style), "script": Markup(script)}
     return environment.from_string(template).render(
-        title=title,
-        introduction=introduction,
-        sections=sections,
-        summary=summary,
-        subjects=subjects or {},
-        policy=Markup(POLICY),
-        style=Markup(style),
-        script=Markup(script),
+        own, title=title, introduction=introduction, sections=sections, summary=summary, subjects=subjects or {}
     )
 
 

@@ -16,13 +16,10 @@ from fairseq_tiedemb.results.usage import Usage, read_usage
 
 # The checkpoint that tells of a training without a log: the first that is there.
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
-# Options that differ between any two trainings.
-PLACES = {"save_dir", "log_file"}
+PLACES = {"save_dir", "log_file"}  # options that differ between any two trainings
 DATA_DIFFER = "These trainings have different data (task.data): between those, perplexities do not compare."
-# An option of `common`, by which a section with all arguments of a command is known.
-EVERYWHERE = "no_progress_bar"
-# Where fairseq-train's log tells its settings.
-SETTINGS = "{'_name': None, 'common': {"
+EVERYWHERE = "no_progress_bar"  # an option of `common`, which tells a section with all arguments of a command
+SETTINGS = "{'_name': None, 'common': {"  # where fairseq-train's log tells its settings
 
 
 @dataclass
