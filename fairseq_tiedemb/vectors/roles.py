@@ -15,12 +15,8 @@ from fairseq_tiedemb.sharing import sharing_method
 
 # Entries under `decoder` or `encoder`; factorised tables are called .table, and .layer in version 0.1.0.
 INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")
-OUTPUTS = (
-    "output.weight",
-    *(f"output_projection.{name}weight" for name in ("", "table.", "layer.")),
-    "fc_out.weight",
-    "embed_out",
-)
+PROJECTIONS = ("output_projection.weight", "output_projection.table.weight", "output_projection.layer.weight")
+OUTPUTS = ("output.weight", *PROJECTIONS, "fc_out.weight", "embed_out")
 BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
 SHOWN = 8
 
