@@ -113,11 +113,10 @@ class TokenStream(FairseqDataset):
 
     def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets for the tokens [start, stop); an input is the previous token, at first ``</s>``."""
-        if start:
-            tokens = self.tokens(start - 1, stop)
-            return tokens[:-1], tokens[1:]
-        target = self.tokens(0, stop)
-        return torch.cat((target.new_tensor([self.dictionary.eos()]), target[:-1])), target
+        tokens = self.tokens(max(start - 1, 0), stop)
+        if start == 0:
+            tokens = torch.cat((tokens.new_tensor([self.dictionary.eos()]), tokens))
+        return tokens[:-1], tokens[1:]
 
 
 def random_lengths(chunk: int, length: int, seed: tuple[int, ...]) -> list[int]:
@@ -174,12 +173,10 @@ class StreamRows(FairseqDataset):
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """A batch with one chunk per row, the chunk's position in the rows, and whether it is the last chunk."""
-        lengths = torch.tensor([len(sample["target"]) for sample in samples])
+        lengths, pad = torch.tensor([len(sample["target"]) for sample in samples]), self.stream.dictionary.pad()
         sources, targets = (
             # At least one column: all rows here may have ended while another process has one token left.
-            data_utils.collate_tokens(
-                [sample[key] for sample in samples], self.stream.dictionary.pad(), pad_to_length=1
-            )
+            data_utils.collate_tokens([sample[key] for sample in samples], pad, pad_to_length=1)
             for key in ("source", "target")
         )
         return {
