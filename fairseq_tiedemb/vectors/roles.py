@@ -29,10 +29,8 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
         in, source:  input_scale(n_v) w_v      out:  scale(n_v) w_v
 
     They leave out what a method adds to the logits, its feature maps, P, and the factor of a factorised table. `role`
-    is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out".
-
-    ValueError if the model has no table of the role, or an adaptive one; for "tied", if the tables are not tied; for
-    "sum", if the two tables differ in shape or are factorised apart.
+    is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out". A role is unfit if its table is
+    adaptive; "tied", if the tables are not; "sum", if the two differ in shape or are factorised apart.
     """
     names = {part: _name(state, part) for part in ("in", "out", "source")}
     tied = _tied(state, names)

@@ -35,10 +35,7 @@ class Source(NamedTuple):
     word_mark: str = ""  # prefix of words in the dictionary; entries without it are dropped
 
     def read(self) -> list[WordTable]:
-        """Reads the table; without a role, all tables of the decoder.
-
-        ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
-        """
+        """Reads the table; without a role, all tables of the decoder."""
         if self.role is not None and self.tensor is not None:
             got = f"{self.tensor} and --role {self.role} for {self.path}"
             raise ValueError(f"--tensor: needs a table without a role; got {got}. Use one of them.")
