@@ -138,8 +138,7 @@ class SmoothedModel(BackoffModel):
                 needs = f"text that is not in TRAIN, for the weights of --smoothing {smoothing}"
                 raise ValueError(f"--held-out: needs {needs}; got none. Use the validation text.")
             weights, _ = estimate_weights(levels, held_out, size, by_count=weights_by_count)
-        least = [*(cutoff or self.method.cutoff)]
-        least += least[-1:] * (order - len(least))
+        least = cutoff or self.method.cutoff
         self.discounts: list[tuple[float, ...]] = []
         self.fallbacks: list[int] = []
         tables = arpa.Tables([], [], [])
@@ -156,7 +155,7 @@ class SmoothedModel(BackoffModel):
             self.discounts.append(discounted.values)
             if not discounted.estimated:
                 self.fallbacks.append(n)
-            kept.append(level.counts >= least[n - 1])
+            kept.append(level.counts >= least[min(n, len(least)) - 1])
             taken = np.where(kept[-1], discounted.taken, level.counts)
             lower, backoff = FORMS[self.form](counted, taken, lower[level.suffixes])
             tables.keys.append(level.keys)
