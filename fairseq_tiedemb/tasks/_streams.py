@@ -40,8 +40,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
     """
     split = os.path.basename(path)
     # "lazy" keeps one open file, whose position the data workers would move for one another.
-    kind = "cached" if impl == "lazy" else impl
-    sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
+    sentences = data_utils.load_indexed_dataset(path, dictionary, "cached" if impl == "lazy" else impl, combine=combine)
     if sentences is None:
         raise FileNotFoundError(f"split {split}: needs the files {path}.bin, .idx; found none. Use another folder.")
     return TokenStream(sentences, dictionary, split)
@@ -54,8 +53,7 @@ class TokenStream(FairseqDataset):
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
-        self.sentences = sentences
-        self.dictionary, self.split = dictionary, split
+        self.sentences, self.dictionary, self.split = sentences, dictionary, split
         self.ends = np.cumsum(sentences.sizes)
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
