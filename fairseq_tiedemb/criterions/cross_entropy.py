@@ -201,16 +201,13 @@ def register() -> None:
 
     Raises ValueError for two options of one name.
     """
-    own = [(name, float, option(each.default, each.metadata["help"])) for name, each in OWN_OPTIONS.items()]
-    penalties = [
-        (name, float, option(default, about))
-        for each in REGULARIZERS.values()
-        for name, (default, about) in each.all_options.items()
-    ]
-    names = [name for name, *_ in (*own, *penalties)]
+    options = [(name, each.default, each.metadata["help"]) for name, each in OWN_OPTIONS.items()]
+    options += [(name, *each.all_options[name]) for each in REGULARIZERS.values() for name in each.all_options]
+    fields = [(name, float, option(default, about)) for name, default, about in options]
+    names = [name for name, *_ in options]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"regularizer: needs options of unused names; got {twice!r}. Use another name.")
-    config = dataclasses.make_dataclass("TiedCrossEntropyConfig", [*own, *penalties], bases=(LossConfig,))
+    config = dataclasses.make_dataclass("TiedCrossEntropyConfig", fields, bases=(LossConfig,))
     CRITERION_REGISTRY.pop("tied_cross_entropy", None)
     register_criterion("tied_cross_entropy", dataclass=config)(TiedCrossEntropy)
 

@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple, TextIO
 import numpy as np
 
 from ..checkpoints.text import DIGITS
-from .fields import Fields, Indices, Reals, index_of
+from .fields import Fields, Indices, Reals, first_true, index_of
 from .text import BOS, MARKS, UNKNOWN, Vocabulary
 
 # n-grams turned into text, or bytes read, at a time.
@@ -112,9 +112,8 @@ class _Reader:
             keys, probs, backoffs = (np.concatenate(each) for each in zip(*self._parts(n, count), strict=True))
             order = np.argsort(keys, kind="stable")
             keys = keys[order]
-            twice = np.flatnonzero(keys[1:] == keys[:-1])
-            if len(twice):
-                raise self._error("each n-gram once", "one again", first + int(order[twice[0] + 1]))
+            if (twice := first_true(keys[1:] == keys[:-1])) is not None:
+                raise self._error("each n-gram once", "one again", first + int(order[twice + 1]))
             self.tables.keys.append(keys)
             self.tables.probs.append(probs[order])
             if n < len(counts):
@@ -166,20 +165,18 @@ class _Reader:
         while left:
             lines = self._lines(left)
             fields = Fields(lines)
-            wrong = (fields.counts < n + 1) | (fields.counts > n + 2)
-            if wrong.any():
-                at = int(np.argmax(wrong))
+            if (at := first_true((fields.counts < n + 1) | (fields.counts > n + 2))) is not None:
                 need = f"{count} lines `log10(p) {n} word{'s' * (n > 1)} [log10(weight)]`"
                 raise self._error(need, lines.split(b"\n")[at].strip() or "a blank one", self.number + 1 + at)
-            first = self.number + 1
-            self.number += len(wrong)
-            left -= len(wrong)
+            first, size = self.number + 1, len(fields.counts)
+            self.number += size
+            left -= size
             if left and not lines.endswith(b"\n"):
                 raise self._error(f"{count} {n}-grams", f"the end after {count - left}")
             keys = self._unigrams(lines.split(), fields, first) if n == 1 else self._keys(n, fields, first)
-            every, weighted = np.arange(len(wrong)), np.flatnonzero(fields.counts == n + 2)
+            every, weighted = np.arange(size), np.flatnonzero(fields.counts == n + 2)
             logs = self._numbers(fields, fields.firsts, every + first, "logarithms of at most 0", ROUNDING)
-            backoffs, places = np.ones(len(wrong)), fields.firsts[weighted] + n + 1
+            backoffs, places = np.ones(size), fields.firsts[weighted] + n + 1
             backoffs[weighted] = _powers(self._numbers(fields, places, weighted + first, "finite weights", LARGEST))
             yield keys, _powers(logs), backoffs
 
@@ -194,9 +191,7 @@ class _Reader:
     def _numbers(self, fields: Fields, which: Indices, numbers: Indices, need: str, highest: float) -> Reals:
         """Reads fields as floats of at most `highest`; the error has `need` and the field's line, from `numbers`."""
         values = fields.numbers(which)
-        wrong = ~(values <= highest)
-        if wrong.any():
-            at = int(np.argmax(wrong))
+        if (at := first_true(~(values <= highest))) is not None:
             raise self._error(need, fields.field(which[at]), int(numbers[at]))
         return values
 
@@ -216,16 +211,13 @@ class _Reader:
         """Returns the keys of n-grams from the sorted keys of lower orders; `first` is the number of the first line."""
         places_nL = fields.firsts + np.arange(1, n + 1)[:, None]
         ids_nL = self.vocabulary.words.find(fields, places_nL.ravel()).reshape(n, -1)
-        lacking = (ids_nL < 0).any(axis=0)
-        if lacking.any():
-            at = int(np.argmax(lacking))
+        if (at := first_true(ids_nL.min(axis=0) < 0)) is not None:
             word = fields.field(places_nL[np.argmin(ids_nL[:, at]), at])
             raise self._error("words that are among the 1-grams", word, first + at)
         keys = ids_nL[0]
         for known, places, ids in zip(self.tables.keys, places_nL[1:], ids_nL[1:], strict=True):
             histories = index_of(known, keys)
-            if len(histories) and histories.min() < 0:
-                at = int(np.argmin(histories))
+            if (at := first_true(histories < 0)) is not None:
                 history = b" ".join(map(fields.field, range(fields.firsts[at] + 1, places[at])))
                 raise self._error("every history as an n-gram of its own", history, first + at)
             keys = histories * self.vocabulary.size + ids

@@ -34,6 +34,11 @@ def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
     return ids
 
 
+def first_true(mask: NDArray[np.bool_]) -> int | None:
+    """Returns the index of the first True; None without one."""
+    return int(np.argmax(mask)) if mask.any() else None
+
+
 class Fields:
     """The fields of whole lines, which ASCII white space separates, as for bytes.split().
 

@@ -9,7 +9,7 @@ Source: Jelinek & Mercer 1980; Dempster, Laird & Rubin 1977.
 
 import numpy as np
 
-from .fields import Reals
+from .fields import Reals, first_true
 
 # EM stops when a round gains less than this, in nats per token.
 SMALLEST_GAIN = 1e-10
@@ -30,10 +30,9 @@ def estimate_mixture(logs_MN: Reals) -> tuple[Reals, list[float]]:
     Returns the weights (M,), which sum to 1, and the mean log-probability per token after 0, 1, 2, ... rounds;
     ValueError if all models give a token probability 0.
     """
-    hopeless = np.flatnonzero(~np.isfinite(logs_MN.max(axis=0)))
-    if len(hopeless):
+    if (hopeless := first_true(~np.isfinite(logs_MN.max(axis=0)))) is not None:
         needs = "tokens with a positive probability by some model"
-        got = f"0 by all models for token number {hopeless[0] + 1}"
+        got = f"0 by all models for token number {hopeless + 1}"
         raise ValueError(f"--held-out: needs {needs}; got {got}. Use other text, or models with <unk>.")
     weights = np.full(len(logs_MN), 1 / len(logs_MN))
     trace: list[float] = []

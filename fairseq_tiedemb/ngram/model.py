@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..option_checks import OneOf, check_value
 from . import arpa
 from .counts import count_ngrams, look_up
-from .fields import Indices, Reals
+from .fields import Indices, Reals, first_true
 from .jelinek_mercer import estimate_weights
 from .smoothing import FORMS, SMOOTHINGS, Counted, Smoothing
 from .text import BOS, Vocabulary
@@ -72,9 +72,7 @@ class BackoffModel:
         """
         with np.errstate(over="ignore", invalid="ignore"):  # of such weights
             probs = self.probabilities(tokens)
-        wrong = ~(probs <= LARGEST)
-        if wrong.any():
-            at = int(np.argmax(wrong))
+        if (at := first_true(~(probs <= LARGEST))) is not None:
             flag, path, words = self.source or ("model", "one without words", list(map(str, range(self.size))))
             history = " ".join(words[index] for index in tokens[max(at + 1 - self.order, 0) : at])
             got = f"{probs[at]:.3g} for {words[tokens[at]]!r} after {history!r} by the weights of {path}"
@@ -138,8 +136,7 @@ class SmoothedModel(BackoffModel):
                 needs = f"text that is not in TRAIN, for the weights of --smoothing {smoothing}"
                 raise ValueError(f"--held-out: needs {needs}; got none. Use the validation text.")
             weights, _ = estimate_weights(levels, held_out, size, by_count=weights_by_count)
-        least = [*(cutoff or self.method.cutoff)]
-        least += least[-1:] * (order - len(least))
+        least = cutoff or self.method.cutoff
         self.discounts: list[tuple[float, ...]] = []
         self.fallbacks: list[int] = []
         tables = arpa.Tables([], [], [])
@@ -156,7 +153,7 @@ class SmoothedModel(BackoffModel):
             self.discounts.append(discounted.values)
             if not discounted.estimated:
                 self.fallbacks.append(n)
-            kept.append(level.counts >= least[n - 1])
+            kept.append(level.counts >= least[min(n, len(least)) - 1])
             taken = np.where(kept[-1], discounted.taken, level.counts)
             lower, backoff = FORMS[self.form](counted, taken, lower[level.suffixes])
             tables.keys.append(level.keys)

@@ -80,24 +80,13 @@ class FusedAdam(torch.optim.Optimizer):
             grads.append(parameter.grad.to(weight).contiguous())  # type: ignore[union-attr]
             for moment in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient wrapper puts back the file's
                 state[moment] = state[moment].to(weight).contiguous()
+        means, squares = ([state[moment] for state in states] for moment in ("exp_avg", "exp_avg_sq"))
+        # One step counter per parameter, which the kernel increments.
+        steps = list(torch.full((len(weights),), count - 1.0, device=weights[0].device))
         beta1, beta2 = group["betas"]
-        adamw(
-            weights,
-            grads,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            # One step counter per parameter, which the kernel increments.
-            list(torch.full((len(weights),), count - 1.0, device=weights[0].device)),
-            fused=True,
-            amsgrad=False,
-            maximize=False,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            eps=group["eps"] / math.sqrt(1 - beta2**count),
-            weight_decay=group["weight_decay"],
-        )
+        numbers = {"lr": group["lr"], "beta1": beta1, "beta2": beta2, "weight_decay": group["weight_decay"]}
+        numbers["eps"] = group["eps"] / math.sqrt(1 - beta2**count)
+        adamw(weights, grads, means, squares, [], steps, fused=True, amsgrad=False, maximize=False, **numbers)
 
 
 @dataclass

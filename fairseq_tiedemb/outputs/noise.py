@@ -28,9 +28,8 @@ class Noise:
     def draw(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
         """Noise words of this shape, by a generator on the CPU or, for None, torch's own of the counts' device."""
         device = self.q.device
-        points = torch.rand(
-            tuple(shape), dtype=self.q.dtype, generator=generator, device=device if generator is None else "cpu"
-        )
+        drawn_on = device if generator is None else generator.device
+        points = torch.rand(tuple(shape), dtype=self.q.dtype, generator=generator, device=drawn_on)
         # The first sum above the point, which is never that of a word of probability 0.
         if device.type != "cpu":
             return torch.searchsorted(self._cumulated, points.to(device), right=True)

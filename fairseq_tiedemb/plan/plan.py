@@ -134,13 +134,12 @@ def _tables(
 ) -> Iterator[Table]:
     """The tables, in the order of their roles; ``widths.features`` is the width that the output's table sees."""
     fairseqs = settings.family.fairseqs
-    size_of = {True: len(source), False: len(target)}  # by whether a table reads the source
-    if settings.shares == MERGED:
-        size_of = dict.fromkeys(size_of, len(rules.merged(source, target)))
+    of_both = rules.merged(source, target) if settings.shares == MERGED else None
     width_of = {"encoder input": widths.encoder, "decoder input": widths.input, "input": widths.input}
     for roles in _groups(settings, head, tied=tied):
         first = roles[0]
-        rows, width = size_of[first in ("encoder input", "input")], width_of.get(first, widths.features)
+        words = source if first in ("encoder input", "input") else target
+        rows, width = len(of_both or words), width_of.get(first, widths.features)
         bands: tuple[int, ...] = ()
         if first == "input" and (settings("adaptive_input") if fairseqs else tied and head.name == ADAPTIVE):
             bands = rules.bands_of(settings, width, rows, side="input" if fairseqs else "softmax")

@@ -112,8 +112,8 @@ def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, t
         needs += ", since it scores words by no table"
         raise ValueError(f"--output-layer {head.name}: needs {needs}; got {got}. Use {use}.")
     start, fairseqs = settings("output_bias_init"), settings.family.fairseqs
+    given = f"{flag_of(CUTOFF)} {settings(CUTOFF)}" if settings(CUTOFF) else f"--output-layer {head.name}"
     if start and (head.name == ADAPTIVE or (fairseqs and head.name == SOFTMAX)):
-        given = f"{flag_of(CUTOFF)} {settings(CUTOFF)}" if settings(CUTOFF) else f"--output-layer {head.name}"
         needs = "an output layer with biases"
         raise ValueError(f"--output-bias-init: needs {needs}; got {start} with {given}. Leave it out.")
     if head.name != ADAPTIVE:
@@ -122,13 +122,12 @@ def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, t
         without, use = ("--tie-adaptive-weights", "--adaptive-input --tie-adaptive-weights, which language models have")
         if not fairseqs:
             without, use = flag_of(TYING), "that flag too"
-        needs, got = "bands that input and output share", f"{flag_of(CUTOFF)} {settings(CUTOFF)} without {without}"
+        needs, got = "bands that input and output share", f"{given} without {without}"
         use += ", or --sharing-method plain"
         raise ValueError(f"--sharing-method {method.name}: needs {needs}; got {got}. Use {use}.")
     if tied and not fairseqs and (settings("decoder_embed_path") or settings("decoder_freeze_embed")):
-        flags, got = "--decoder-embed-path, --decoder-freeze-embed", f"{flag_of(CUTOFF)} {settings(CUTOFF)}"
-        needs = "one input table for all words"
-        raise ValueError(f"{flags}: need {needs}; got tied bands, by {got}. Use one or the other.")
+        flags, needs = "--decoder-embed-path, --decoder-freeze-embed", "one input table for all words"
+        raise ValueError(f"{flags}: need {needs}; got tied bands, by {given}. Use one or the other.")
 
 
 def check_constants(settings: Settings, head: OutputHead, constants: Constants) -> None:

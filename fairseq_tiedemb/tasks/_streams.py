@@ -40,8 +40,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
     """
     split = os.path.basename(path)
     # "lazy" keeps one open file, whose position the data workers would move for one another.
-    kind = "cached" if impl == "lazy" else impl
-    sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
+    sentences = data_utils.load_indexed_dataset(path, dictionary, "cached" if impl == "lazy" else impl, combine=combine)
     if sentences is None:
         raise FileNotFoundError(f"split {split}: needs the files {path}.bin, .idx; found none. Use another folder.")
     return TokenStream(sentences, dictionary, split)
@@ -54,8 +53,7 @@ class TokenStream(FairseqDataset):
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
-        self.sentences = sentences
-        self.dictionary, self.split = dictionary, split
+        self.sentences, self.dictionary, self.split = sentences, dictionary, split
         self.ends = np.cumsum(sentences.sizes)
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
@@ -113,11 +111,10 @@ class TokenStream(FairseqDataset):
 
     def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets for the tokens [start, stop); an input is the previous token, at first ``</s>``."""
-        if start:
-            tokens = self.tokens(start - 1, stop)
-            return tokens[:-1], tokens[1:]
-        target = self.tokens(0, stop)
-        return torch.cat((target.new_tensor([self.dictionary.eos()]), target[:-1])), target
+        tokens = self.tokens(max(start - 1, 0), stop)
+        if start == 0:
+            tokens = torch.cat((tokens.new_tensor([self.dictionary.eos()]), tokens))
+        return tokens[:-1], tokens[1:]
 
 
 def random_lengths(chunk: int, length: int, seed: tuple[int, ...]) -> list[int]:
@@ -174,12 +171,10 @@ class StreamRows(FairseqDataset):
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """A batch with one chunk per row, the chunk's position in the rows, and whether it is the last chunk."""
-        lengths = torch.tensor([len(sample["target"]) for sample in samples])
+        lengths, pad = torch.tensor([len(sample["target"]) for sample in samples]), self.stream.dictionary.pad()
         sources, targets = (
             # At least one column: all rows here may have ended while another process has one token left.
-            data_utils.collate_tokens(
-                [sample[key] for sample in samples], self.stream.dictionary.pad(), pad_to_length=1
-            )
+            data_utils.collate_tokens([sample[key] for sample in samples], pad, pad_to_length=1)
             for key in ("source", "target")
         )
         return {

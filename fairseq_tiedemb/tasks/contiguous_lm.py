@@ -141,18 +141,9 @@ class ContiguousLMTask(LanguageModelingTask):
             super().load_dataset(split, epoch, combine, **kwargs)
 
     def get_batch_iterator(
-        self,
-        dataset: FairseqDataset,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        *,
-        num_shards: int = 1,
-        seed: int = 1,
-        epoch: int = 1,
-        **options: Any,
+        self, dataset: FairseqDataset, max_tokens: int | None = None, max_sentences: int | None = None, **options: Any
     ) -> iterators.EpochBatchIterating:
         """Batches in text order for a stream, else fairseq's; raises ValueError for sizes that do not fit a stream."""
-        options |= {"num_shards": num_shards, "seed": seed, "epoch": epoch}
         if not isinstance(dataset, TokenStream):
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **options)
         if max_tokens is not None and max_sentences is None:
@@ -165,6 +156,7 @@ class ContiguousLMTask(LanguageModelingTask):
             sizes = f"{rows_here} rows (--batch-size, --batch-size-valid) of {chunk} tokens (--tokens-per-sample)"
             needs = f"at least {rows_here * chunk} in split {dataset.split}, the tokens of {sizes}"
             raise ValueError(f"{flags}: needs {needs}; got {max_tokens}. Use {use}.")
+        num_shards, seed, epoch = (options.get(name, 1) for name in ("num_shards", "seed", "epoch"))
         is_random = getattr(self.args, "random_length", False) and dataset.split == self.args.train_subset
         if is_random:
             self._seed_of_lengths = seed

@@ -109,13 +109,7 @@ class WordPairsTask(FairseqTask):
         self.datasets[split] = self._stream(folders[(epoch - 1) % len(folders)], split, combine)
 
     def get_batch_iterator(
-        self,
-        dataset: TokenStream,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        *,
-        epoch: int = 1,
-        **options: Any,
+        self, dataset: TokenStream, max_tokens: int | None = None, max_sentences: int | None = None, **options: Any
     ) -> iterators.EpochBatchIterator:
         """Batches of pairs.
 
@@ -126,24 +120,21 @@ class WordPairsTask(FairseqTask):
             needs = "a number of text tokens per batch, and no --batch-size, with --task word_pairs"
             got = f"--max-tokens {max_tokens} and --batch-size {max_sentences}"
             raise ValueError(f"--max-tokens: needs {needs}; got {got}. Use --max-tokens 4000, say.")
+        cfg, keep = self.cfg, keep_probabilities(self.word_counts, self.cfg.subsampling)
+        seed = cfg.seed if dataset.split == cfg.train_subset else 0
         pairs = WordPairs(
-            dataset,
-            keep_probabilities(self.word_counts, self.cfg.subsampling),
-            window=self.cfg.window,
-            max_tokens=max_tokens,
-            seed=self.cfg.seed if dataset.split == self.cfg.train_subset else 0,
-            predicts_centre=self.predicts_centre,
+            dataset, keep, window=cfg.window, max_tokens=max_tokens, seed=seed, predicts_centre=self.predicts_centre
         )
         # Resumed training starts its data workers before fairseq sets the dataset's epoch.
-        pairs.set_epoch(epoch)
+        pairs.set_epoch(options.get("epoch", 1))
         batches = [[batch] for batch in range(len(pairs))]
         first = next((batch for (batch,) in batches if pairs[batch]["ntokens"]), None)
         if first is None:
-            got = f"none in {dataset.split} with --max-tokens {max_tokens} and --subsampling {self.cfg.subsampling}"
+            got = f"none in {dataset.split} with --max-tokens {max_tokens} and --subsampling {cfg.subsampling}"
             use = "--max-tokens 4000 and --subsampling 1e-3, say, or a text with words of the training"
             raise ValueError(f"--max-tokens: needs pairs of words; got {got}. Use {use}.")
         batches.insert(0, batches.pop(first))
-        return epoch_batches(pairs, batches, shuffles=True, epoch=epoch, **options)
+        return epoch_batches(pairs, batches, shuffles=True, **options)
 
     def build_generator(self, *_args: Any, **_options: Any) -> Any:
         """Raises ValueError, for fairseq-generate, -interactive and -eval-lm: vectors of words translate no text."""

@@ -39,18 +39,13 @@ class HelpOfModel(argparse._HelpAction):
 
 def show_defaults(parser: argparse.ArgumentParser, arch: str | None) -> None:
     """Add the defaults to the help of fairseq-train's parser, which has the flags of the preset `arch`, if any."""
-    known = {
-        action.dest: action.default
-        for action in parser._actions
-        if action.default is not argparse.SUPPRESS and action.dest != argparse.SUPPRESS
-    }
+    known = {each.dest: each.default for each in parser._actions if argparse.SUPPRESS not in (each.dest, each.default)}
     defaults = model_defaults(arch, known) if arch else known
     for action in parser._actions:
-        if action.dest not in defaults or isinstance(action, argparse._HelpAction):
-            continue
-        action.default = defaults[action.dest]
-        text = "" if action.default in (None, "") or action.default is False else f"(default: {action.default})"
-        action.help = f"{action.help or ''} {text.replace('%', '%%')}".strip()
+        if action.dest in defaults:  # not -h itself, which has none
+            action.default = defaults[action.dest]
+            text = "" if action.default in (None, "") or action.default is False else f"(default: {action.default})"
+            action.help = f"{action.help or ''} {text.replace('%', '%%')}".strip()
 
 
 def model_defaults(arch: str, known: dict[str, Any]) -> dict[str, Any]:

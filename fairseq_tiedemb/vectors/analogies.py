@@ -69,10 +69,8 @@ def answer(
         multiply: use 3CosMul instead of 3CosAdd.
     """
     indexes = [table.folded(most_frequent) for table in tables]
-    kept = [
-        [question for question in section.questions if all(word in index for index in indexes for word in question)]
-        for section in sections
-    ]
+    common = set(indexes[0]).intersection(*indexes)
+    kept = [[question for question in section.questions if common.issuperset(question)] for section in sections]
     asked = [question for questions in kept for question in questions]
     ends = np.cumsum([len(questions) for questions in kept])[:-1]
     pairs = zip(tables, indexes, strict=True)

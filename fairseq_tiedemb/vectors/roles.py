@@ -15,12 +15,8 @@ from fairseq_tiedemb.sharing import sharing_method
 
 # Entries under `decoder` or `encoder`; factorised tables are called .table, and .layer in version 0.1.0.
 INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")
-OUTPUTS = (
-    "output.weight",
-    *(f"output_projection.{name}weight" for name in ("", "table.", "layer.")),
-    "fc_out.weight",
-    "embed_out",
-)
+PROJECTIONS = ("output_projection.weight", "output_projection.table.weight", "output_projection.layer.weight")
+OUTPUTS = ("output.weight", *PROJECTIONS, "fc_out.weight", "embed_out")
 BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
 SHOWN = 8
 
@@ -33,10 +29,8 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
         in, source:  input_scale(n_v) w_v      out:  scale(n_v) w_v
 
     They leave out what a method adds to the logits, its feature maps, P, and the factor of a factorised table. `role`
-    is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out".
-
-    ValueError if the model has no table of the role, or an adaptive one; for "tied", if the tables are not tied; for
-    "sum", if the two tables differ in shape or are factorised apart.
+    is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out". A role is unfit if its table is
+    adaptive; "tied", if the tables are not; "sum", if the two differ in shape or are factorised apart.
     """
     names = {part: _name(state, part) for part in ("in", "out", "source")}
     tied = _tied(state, names)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,15 +35,12 @@ class Source(NamedTuple):
     word_mark: str = ""  # prefix of words in the dictionary; entries without it are dropped
 
     def read(self) -> list[WordTable]:
-        """Reads the table; without a role, all tables of the decoder.
-
-        ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
-        """
+        """Reads the table; without a role, all tables of the decoder."""
         if self.role is not None and self.tensor is not None:
             got = f"{self.tensor} and --role {self.role} for {self.path}"
             raise ValueError(f"--tensor: needs a table without a role; got {got}. Use one of them.")
         if os.path.isdir(self.path):
-            return self._of_tensor_files()
+            return list(self._of_tensor_files())
         try:
             with self.path.open("rb") as file:
                 start = file.read(4)
@@ -50,9 +48,9 @@ class Source(NamedTuple):
             raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
         # First: a safetensors file begins with its header's length, whose first byte may be that of a pickle.
         if is_tensor_file(self.path):
-            return self._of_tensor_files()
+            return list(self._of_tensor_files())
         if start.startswith(CHECKPOINT_STARTS):
-            return self._of_checkpoint()
+            return list(self._of_checkpoint())
         if self.role is not None:
             needs, got = "a checkpoint, whose tables have roles", f"{self.role} for {self.path}"
             raise ValueError(f"--role: needs {needs}; got {got}. Leave it out, or use PATH:ROLE with checkpoints.")
@@ -61,7 +59,7 @@ class Source(NamedTuple):
             raise ValueError(f"--tensor: needs {needs}; got {got}. Leave it out, or use PATH:TENSOR with the others.")
         return [self._checked(read_vectors(self.path))]
 
-    def _of_tensor_files(self) -> list[WordTable]:
+    def _of_tensor_files(self) -> Iterator[WordTable]:
         if self.tensor is not None:
             matrices = {self.tensor: huggingface.read_named(huggingface.tensor_files(self.path), self.tensor)}
         else:
@@ -70,21 +68,19 @@ class Source(NamedTuple):
         entries = words = without_marks(read_rows(dictionary))
         if self.dictionary is None and not self.word_mark:
             words = huggingface.whole_words(entries)
-        tables, needed = [], max(entries, default=-1) + 1
+        needed = max(entries, default=-1) + 1
         for name, rows_VD in matrices.items():
             if needed > len(rows_VD):  # a table may be padded to a round number of rows
                 raise self._misfit(dictionary, needed, rows_VD)
-            about = {"dictionary": dictionary, "pieces": len(entries) - len(words)}
-            tables.append(self._table(f"{self.path}:{name}", words, rows_VD, **about))
-        return tables
+            yield self._table(name, words, rows_VD, dictionary=dictionary, pieces=len(entries) - len(words))
 
-    def _of_checkpoint(self) -> list[WordTable]:
+    def _of_checkpoint(self) -> Iterator[WordTable]:
         state = read_checkpoint(self.path, flag="TABLE")
         if self.tensor is not None:
             matrices = {self.tensor: named_table(state, self.tensor, path=self.path)}
         else:
             matrices = tables_by_role(state, self.role, path=self.path)
-        tables, trained_with = [], fingerprints_of_training(state.get("task_state"))
+        trained_with = fingerprints_of_training(state.get("task_state"))
         counts = (state.get("task_state") or {}).get("word_counts")
         for name, rows_VD in matrices.items():
             side = "source" if name == "source" else side_of(name)
@@ -101,9 +97,7 @@ class Source(NamedTuple):
             if counts is not None:  # --task word_pairs drops rare words and ends of sentences
                 fewest = section_of(state, "task")["min_count"]
                 kept = {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
-            about = {"dictionary": dictionary, "untrained": len(words) - len(kept)}
-            tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, **about))
-        return tables
+            yield self._table(name, kept, rows_VD, dictionary=dictionary, untrained=len(words) - len(kept))
 
     def _dictionary_of(self, state: dict[str, Any], side: str) -> Path:
         """Returns dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
@@ -125,9 +119,9 @@ class Source(NamedTuple):
         return ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
 
     def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, **about: Any) -> WordTable:
-        by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
-        rows = sorted(by_word.values())
-        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], **about))
+        rows = sorted({word: row for row, word in words.items()}.values())  # fairseq too takes the last of several
+        kept = [words[row] for row in rows]
+        return self._checked(WordTable(f"{self.path}:{name}", kept, rows_VD.numpy()[rows], **about))
 
     def _checked(self, table: WordTable) -> WordTable:
         """Returns the table without entries that lack `word_mark`."""

@@ -34,22 +34,20 @@ def read_matrix(path: Path, name: str | None) -> Tensor:
                 raise ValueError(f"a header of {length:,} bytes in {size:,}")
             header = parse_json(file.read(length))
             shapes = {key: _whole(each["shape"]) for key, each in header.items() if key != "__metadata__"}
-            matrices = {
-                key: shape for key, shape in shapes.items() if len(shape) == 2 and header[key]["dtype"] in TYPES
-            }
+            matrices = [key for key, shape in shapes.items() if len(shape) == 2 and header[key]["dtype"] in TYPES]
             places = {key: _place(header[key], size - 8 - length) for key in matrices}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             got = f"{path} ({type(error).__name__}: {error})"
             raise ValueError(f"TABLE: needs a whole safetensors file; got {got}. Use another.") from None
         if name not in matrices:
-            named = sorted(matrices, key=lambda key: -max(matrices[key]))
-            shown = ", ".join(f"{key} {tuple(matrices[key])}" for key in named[:SHOWN])
+            named = sorted(matrices, key=lambda key: -max(shapes[key]))
+            shown = ", ".join(f"{key} {tuple(shapes[key])}" for key in named[:SHOWN])
             more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
             raise ValueError(f"--tensor: needs the name of a matrix of {path}; got {name}. Use one of {shown}{more}.")
         start, stop = places[name]
         file.seek(8 + length + start)
         data = bytearray(file.read(stop - start))
-    return torch.frombuffer(data, dtype=TYPES[header[name]["dtype"]]).view(*matrices[name]).float()
+    return torch.frombuffer(data, dtype=TYPES[header[name]["dtype"]]).view(*shapes[name]).float()
 
 
 def _place(entry: dict[str, Any], room: int) -> list[int]:
