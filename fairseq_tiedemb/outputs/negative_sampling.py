@@ -46,7 +46,7 @@ class NegativeSampling(CountedHead):
         noise_for: one of ``NOISE_FOR``.
 
     Raises:
-        ValueError: if an argument is out of range, or all counts are 0.
+        ValueError: if the counts are not one a word, or all are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
     3.1 (optimal s_w); Ji et al. 2016, section 4 (noise shared by a batch).

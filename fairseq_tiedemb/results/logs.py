@@ -35,10 +35,11 @@ def read_bleu(path: Path, *, flag: str) -> tuple[float, str]:
         return finite(score, flag=flag, path=path), signature
     try:
         values = parse_json(text)
-        return finite(str(values["score"]), flag=flag, path=path), str(values["signature"])
+        score, signature = str(values["score"]), str(values["signature"])
     except (ValueError, KeyError, TypeError):
         needs, got = "what sacrebleu printed, `BLEU|... = X` or JSON", f"{path}, which has neither"
         raise ValueError(f"{flag}: needs {needs}; got {got}. Use the output of sacrebleu REFERENCE -i FILE.") from None
+    return finite(score, flag=flag, path=path), signature
 
 
 def read_parameters(text: str) -> int | None:
