@@ -95,7 +95,8 @@ def test_flags(project: Project) -> None:
     }
     scores.write_text('{"name": "BLEU", "score": NaN, "signature": "x"}')
     status, message = project.record("small", "--bleu", f"bleu={scores}", seed=None)
-    assert status != 0 and "needs a finite number; got nan" in message
+    assert status != 0
+    assert "needs a finite number; got nan" in message
     log = project.write("eval.log", EVAL_LM.format(99) + EVAL_LM.format(98.5))
     flags = ("--eval-lm", f"test={log}", "--figure", "parameters=1,234", "--figure", "bleu=1", "--note", "n")
     assert project.record("wt", *flags)[0] == 0
