@@ -62,18 +62,18 @@ class Bands(Head):
 def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS, *, scores: bool = True) -> None:
     """Replaces the table of every band in fairseq's ``AdaptiveInput`` by a ``SharedEmbedding`` with the same weight.
 
-    ``scores``: whether the tables are the output's, too.
-
-    fairseq zeroes row ``padding_idx`` in every band, but in later bands that row is a token. Methods that divide by
-    norms get a random row there. Source: Baevski & Auli 2019, section 3.
+    ``scores`` says whether the tables are the output's, too. fairseq zeroes row ``padding_idx`` in every band, but in
+    later bands that row is a token: methods that divide by norms get a random row there. Source: Baevski & Auli 2019,
+    section 3.
     """
     for index, band in enumerate(adaptive_input.embeddings):
         table, padding_idx = band[0], None if index else adaptive_input.padding_idx
         size, width = table.weight.shape
         if padding_idx is None and sharing_method(method).divides_by_norm:
             draw_norm_one_(table.weight[adaptive_input.padding_idx])
-        options: Any = {"method": method, "constants": constants, "scores": scores, "weight": table.weight}
-        band[0] = SharedEmbedding(size, width, padding_idx, **options)
+        band[0] = SharedEmbedding(
+            size, width, padding_idx, method=method, weight=table.weight, scores=scores, constants=constants
+        )
 
 
 def tie_bands(adaptive_softmax: Any, adaptive_input: Any) -> None:
