@@ -160,6 +160,8 @@ def _read(paths: Sequence[str]) -> list[str]:
 
 
 def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Sequence[Any]) -> list[Any]:
+    import torch
+
     from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos, sentence_scores, stream_scores
 
     if arguments.stream:
@@ -171,7 +173,7 @@ def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Seq
             needs = f"at most {limit} tokens each, their end included, as the model was trained with"
             raise ValueError(f"SENTENCES: need {needs}; got {max(lengths)} in {place}. Use shorter ones.")
         scores = sentence_scores(model, task, sentences, arguments.max_tokens)
-    if any(of_tokens.isnan().any() for of_tokens in scores):
+    if torch.cat(scores).isnan().any():
         needs, got = "a model whose scores are numbers", f"nan from {arguments.checkpoint}"
         raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one from before the training diverged.")
     return scores
