@@ -16,6 +16,8 @@ from fairseq.sequence_generator import SequenceGenerator
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq)
 
 from .conftest import USER_DIR, RunCommand
+from .models import families, recurrent_lms
+from .models.common import dictionary
 from .untrained import write_checkpoint
 
 
@@ -48,6 +50,16 @@ def test_so_do_those_of_a_language_model() -> None:
 def test_a_beam_without_hypotheses_is_refused(words: Dictionary) -> None:
     with pytest.raises(ValueError, match="--beam: needs 1 or more; got 0. Use 1 for greedy search."):
         SequenceGenerator([], words, beam_size=0)
+
+
+def test_a_language_model_of_other_words_is_refused(words: Dictionary) -> None:
+    """fairseq scores each word by its number."""
+    [same, other] = (recurrent_lms.build(words=each) for each in (words, dictionary(len(words) + 1)))
+    translation = families.build("transformer", source=words, target=words)
+    SequenceGenerator([translation], words, lm_model=same)
+    for model, got in ((other, f"{len(words) + 1}, the {len(words)} here"), (translation, "TiedTransformer")):
+        with pytest.raises(ValueError, match=f"--lm-path: needs a language model of .*; got {got}.* Use one that was"):
+            SequenceGenerator([translation], words, lm_model=model)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -37,14 +37,24 @@ def inference_in_bfloat16(original: Any, self: Any, cfg: Any) -> None:
 
 
 @mend(SequenceGenerator, "__init__")
-def beams_have_hypotheses(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """Refuse a beam without hypotheses.
+def searches_fit_their_models(original: Any, self: Any, models: Any, tgt_dict: Any, *args: Any, **kwargs: Any) -> None:
+    """Refuse a beam without hypotheses, and a language model of other words than the translations'.
 
-    Without it: `--beam 0` ends in ZeroDivisionError (search.py:142). Goes when fairseq checks the number.
+    Without it: `--beam 0` ends in ZeroDivisionError (search.py:142); with `--lm-path` words get the scores of others
+    (sequence_generator.py:373), since the model's dict.txt is not compared. Goes when fairseq checks both.
     """
     if kwargs.get("beam_size", 1) < 1:
         raise ValueError(f"--beam: needs 1 or more; got {kwargs['beam_size']}. Use 1 for greedy search.")
-    original(self, *args, **kwargs)
+    if (language_model := kwargs.get("lm_model")) is not None:
+        is_one = hasattr(language_model, "supported_targets")  # which only language models have
+        words = language_model.decoder.dictionary.symbols if is_one else []
+        if words != tgt_dict.symbols:
+            got = (
+                f"{len(words)}, the {len(tgt_dict)} here or another order" if is_one else type(language_model).__name__
+            )
+            needs, use = "a language model of the translations' words", "one that was trained with their dictionary"
+            raise ValueError(f"--lm-path: needs {needs}; got {got}. Use {use}, as dict.txt beside it.")
+    original(self, models, tgt_dict, *args, **kwargs)
 
 
 @mend(SequenceGenerator, "generate")

@@ -195,7 +195,10 @@ class TiedModel(BaseFairseqModel):
         for key, parameter in self.named_parameters(remove_duplicate=False):
             known = first.setdefault(id(parameter), key)
             entry, other = state_dict.get(prefix + key), state_dict.get(prefix + known)
-            if known != key and entry is not None and other is not None and not torch.equal(entry, other):
+            if known == key or entry is None or other is None:
+                continue
+            same_shape = entry.shape == other.shape
+            if not (same_shape and torch.allclose(entry, other.to(entry), rtol=0.0, atol=0.0, equal_nan=True)):
                 one_side = key.partition(".")[0] == known.partition(".")[0]
                 flag, needs = flag_of(TYING if one_side else THREE_WAY), f"one table for {known} and {key}"
                 use = "the options of its training"

@@ -2,6 +2,8 @@
 
 import functools
 import math
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -14,6 +16,8 @@ from torch import Tensor
 from ..wrapping import wrap
 
 BLOCK = 64  # words of which a search sees the maximum first
+# Of the models of generators that threads share.
+SEARCHING: weakref.WeakKeyDictionary[torch.nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
 
 
 @wrap(SequenceGenerator, "generate")
@@ -25,8 +29,9 @@ def best_words_of_blocks(original: Any, self: SequenceGenerator, *args: Any, **k
     """
     if type(self.search) is not BeamSearch:
         return original(self, *args, **kwargs)
-    # Only for the call: a class with another `step` is nothing for torch.jit.script.
-    with mock.patch.object(self.search, "step", functools.partial(best_words, self.search)):
+    # Only for the call, one at a time: a class with another `step` is nothing for torch.jit.script.
+    step = functools.partial(best_words, self.search)
+    with SEARCHING.setdefault(self.model, threading.RLock()), mock.patch.object(self.search, "step", step):
         if kwargs.get("prefix_tokens") is not None or type(self)._generate is not SequenceGenerator._generate:
             return original(self, *args, **kwargs)  # what else is done with log-probabilities may need the mask
         forward = functools.partial(_unchecked, self.model.forward_decoder)
@@ -53,13 +58,18 @@ def best_words(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What ``BeamSearch.step`` returns: scores, words and beams of the k = 2 beams best continuations, each (B, k).
 
-    A word whose log-probability is NaN is impossible, as fairseq has it.
+    A word whose log-probability is NaN is impossible, as fairseq has it; ValueError if all of a sentence are.
     """
     if step > 0 and scores is not None and lprobs.device.type == "cpu" and lprobs.size(2) >= 2 * BLOCK:
         best = _best_of_blocks(lprobs, scores[:, :, step - 1])
         if not best[0].isnan().any():  # for topk and amax the largest of all is NaN
             return best
-    return BeamSearch.step(search, step, lprobs.masked_fill_(lprobs.isnan(), -math.inf), scores, *others)
+    impossible = lprobs.isnan()
+    lprobs.masked_fill_(impossible, -math.inf)
+    if impossible.any() and not lprobs.isfinite().flatten(1).any(1).all():
+        needs, got = "a model that gives some word a probability in each step", "nan for all words of a sentence"
+        raise ValueError(f"--path: needs {needs}; got {got}. Use a checkpoint from before the training diverged.")
+    return BeamSearch.step(search, step, lprobs, scores, *others)
 
 
 def _best_of_blocks(lprobs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -232,6 +234,30 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
     assert calls == list(range(len(calls)))
     assert len(calls) > 1
     assert "step" not in vars(beam)
+
+
+def test_threads_share_a_generator() -> None:
+    model = pair(ALL)[0]
+    generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6)
+    expected, before = generator.generate([model], SAMPLE), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: generator.generate([model], SAMPLE), range(24)))
+    finally:
+        sys.setswitchinterval(before)
+    for each in found:
+        assert_same(each, expected)
+    assert not {"step"} & vars(generator.search).keys()
+    assert not {"forward_decoder"} & vars(generator.model).keys()
+
+
+def test_a_search_without_any_probability_is_refused() -> None:
+    """Though NaN is not NaN, the names of a table have one in common."""
+    model = pair(ALL)[0]
+    model.load_state_dict({name: values * torch.nan for name, values in model.state_dict().items()})
+    with pytest.raises(ValueError, match="--path: needs a model that gives some word .*; got nan for all words"):
+        search(model)
 
 
 GENERATORS = pytest.mark.parametrize("generator_of", [SequenceGenerator, SequenceGeneratorWithAlignment])
