@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -237,19 +237,27 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
 
 
 def test_threads_share_a_generator() -> None:
-    model = pair(ALL)[0]
+    """The second search begins while the first one runs, and ends after it."""
+    model, first = pair(ALL)[0], threading.current_thread()
     generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6)
-    expected, before = generator.generate([model], SAMPLE), sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            found = list(threads.map(lambda _: generator.generate([model], SAMPLE), range(24)))
-    finally:
-        sys.setswitchinterval(before)
-    for each in found:
-        assert_same(each, expected)
-    assert not {"step"} & vars(generator.search).keys()
-    assert not {"forward_decoder"} & vars(generator.model).keys()
+    expected = generator.generate([model], SAMPLE)
+    began, joined, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def meet(*_: Any) -> None:
+        (began if threading.current_thread() is first else joined).set()
+        joined.wait(0.3) if threading.current_thread() is first else ended.wait(5)
+
+    def second() -> Any:
+        began.wait(5)
+        return generator.generate([model], SAMPLE)
+
+    with ThreadPoolExecutor(1) as threads, model.encoder.register_forward_pre_hook(meet):
+        other = threads.submit(second)
+        assert_same(generator.generate([model], SAMPLE), expected)
+        ended.set()
+        assert_same(other.result(), expected)
+    assert "step" not in vars(generator.search)
+    assert "forward_decoder" not in vars(generator.model)
 
 
 def test_a_search_without_any_probability_is_refused() -> None:
