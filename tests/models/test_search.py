@@ -236,22 +236,25 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
     assert "step" not in vars(beam)
 
 
-def test_threads_share_a_generator() -> None:
+def test_threads_share_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second search begins while the first one runs, and ends after it."""
     model, first = pair(ALL)[0], threading.current_thread()
     generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6)
     expected = generator.generate([model], SAMPLE)
     began, joined, ended = threading.Event(), threading.Event(), threading.Event()
+    encode = model.encoder.forward
 
-    def meet(*_: Any) -> None:
+    def meet(*args: Any, **kwargs: Any) -> Any:
         (began if threading.current_thread() is first else joined).set()
         joined.wait(0.3) if threading.current_thread() is first else ended.wait(5)
+        return encode(*args, **kwargs)
 
     def second() -> Any:
         began.wait(5)
         return generator.generate([model], SAMPLE)
 
-    with ThreadPoolExecutor(1) as threads, model.encoder.register_forward_pre_hook(meet):
+    monkeypatch.setattr(model.encoder, "forward", meet)
+    with ThreadPoolExecutor(1) as threads:
         other = threads.submit(second)
         assert_same(generator.generate([model], SAMPLE), expected)
         ended.set()
