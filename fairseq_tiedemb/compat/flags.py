@@ -49,11 +49,10 @@ def searches_fit_their_models(original: Any, self: Any, models: Any, tgt_dict: A
         is_one = hasattr(language_model, "supported_targets")  # which only language models have
         words = language_model.decoder.dictionary.symbols if is_one else []
         if words != tgt_dict.symbols:
-            got = (
-                f"{len(words)}, the {len(tgt_dict)} here or another order" if is_one else type(language_model).__name__
-            )
-            needs, use = "a language model of the translations' words", "one that was trained with their dictionary"
-            raise ValueError(f"--lm-path: needs {needs}; got {got}. Use {use}, as dict.txt beside it.")
+            needs = f"a language model of the {len(tgt_dict)} words of the translations, in their order"
+            got = f"one of {len(words)}, others or in another order" if is_one else type(language_model).__name__
+            use = "one that was trained with their dictionary, and that as dict.txt in the data folder"
+            raise ValueError(f"--lm-path: needs {needs}; got {got}. Use {use}.")
     original(self, models, tgt_dict, *args, **kwargs)
 
 
