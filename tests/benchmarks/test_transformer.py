@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -21,7 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_tiedemb import products
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
-from fairseq_tiedemb.modules import dropout
+from fairseq_tiedemb.models import _parts
+from fairseq_tiedemb.modules.dropout import dropout
 
 from ..models.common import dictionary
 from ..models.families import task_of
@@ -121,7 +123,7 @@ def test_what_dropouts_random_bits_cost(dtype: torch.dtype, monkeypatch: pytest.
     sample, model, criterion = sample_of(64), build("plain").to(dtype), build_criterion("plain")
 
     def step(ours: bool) -> None:
-        monkeypatch.setattr(dropout, "DRAWS_LIKE_TORCH", ours)
+        monkeypatch.setattr(_parts, "dropout", dropout if ours else F.dropout)
         model.zero_grad(set_to_none=True)
         criterion(model, sample)[0].backward()
 
