@@ -2,7 +2,7 @@
 
 import copy
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,14 @@ def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str
         raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
     require_finite(state["model"], name, flag="CHECKPOINT")
     return by_section
+
+
+def require_distinct(words: Sequence[str]) -> None:
+    """Raises ValueError for a word with two rows, which formats that know rows by their words would confuse."""
+    if len(set(words)) < len(words):
+        twice = next(word for index, word in enumerate(words) if word in words[:index])
+        use = "a dictionary with this word once, and train again"
+        raise ValueError(f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use {use}.")
 
 
 def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:

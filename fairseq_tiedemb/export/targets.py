@@ -127,6 +127,11 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
         needed = "one dictionary for both languages, since folding unties the tables, and fairseq's then have the words"
         got = f"--merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
         return f"needs {needed} of one language each; got {got}"
+    size = task.get("output_dictionary_size")
+    is_tied = options.get("share_decoder_input_output_embed")
+    if is_tied and not stays_tied(settings) and size not in (None, -1):
+        needed = "one dictionary for input and output, since folding unties the tables"
+        return f"needs {needed}, and fairseq's output then has fewer words; got --output-dictionary-size {size}"
     return None
 
 

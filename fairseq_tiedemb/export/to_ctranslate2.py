@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.settings import checked_settings, load_model
+from fairseq_tiedemb.export.settings import checked_settings, load_model, require_distinct
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
 
 try:
@@ -93,8 +93,5 @@ def _layers(part: Any, side: str, options: Any) -> dict[str, Any]:
 def _vocabulary(dictionary: Any) -> list[str]:
     """Returns the words in the order of their rows, of which the engine would confuse two with the same word."""
     words = ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
-    if len(set(words)) < len(words):
-        twice = next(word for index, word in enumerate(words) if word in words[:index])
-        use = "a dictionary with this word once, and train again"
-        raise ValueError(f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use {use}.")
+    require_distinct(words)
     return words

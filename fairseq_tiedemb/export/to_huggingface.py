@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.settings import checked_settings, load_model
+from fairseq_tiedemb.export.settings import checked_settings, load_model, require_distinct
 from fairseq_tiedemb.export.targets import COMMANDS, require
 
 TABLES = (*INPUTS, OUTPUT)
@@ -82,11 +82,12 @@ def save(content: Folder, folder: Path) -> None:
 
 
 def _check(weights: Mapping[str, Tensor], task: Any) -> None:
-    """Raises ValueError for parts that the classes lack, and tables with other rows than the dictionaries' words."""
+    """Raises ValueError for parts that the classes lack, and dictionaries whose words are not a row of a table each."""
     lacking = [key for key in weights if key not in TABLES and not LAYER.fullmatch(key)]
     if lacking:
         raise ValueError(f"CHECKPOINT: needs parts that FSMT or XGLM has; got {lacking[0]}. Use {COMMANDS}.")
     for key, words in zip(TABLES, (task.source_dictionary, *[task.target_dictionary] * 2), strict=True):
+        require_distinct(words.symbols)
         if key in weights and len(weights[key]) != len(words):
             needed = f"a row for each of {len(words):,} words"
             raise ValueError(f"CHECKPOINT: needs {needed}; got {len(weights[key]):,} in {key}. Use {COMMANDS}.")

@@ -21,6 +21,8 @@ from fairseq_tiedemb.starts.trained import Trained, Weights
 
 # Entries of tables and of what stands beside their rows; each band has a number.
 TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|output|fc_out|embed_out|fc3)(?:\.|$)")
+# Maps of vectors beside a table, whose rows are no words.
+MAP = re.compile(r"\.(?:projection|factor|of_words|of_features|latent|prior)\.")
 BAND = re.compile(
     r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|head(?=\.weight)|tail\.(\d+)\.2)\."
 )
@@ -43,7 +45,7 @@ class Side(NamedTuple):
         dictionary, band = self.dictionary(key), BAND.match(key)
         words = dictionary.symbols[: len(dictionary)]  # of --output-dictionary-size, fewer
         if band is None:
-            return words if TABLE.match(key) else []
+            return words if TABLE.match(key) and not MAP.search(key) else []
         number = int(band[2]) if band[2] else int(band[3]) + 1 if band[3] else 0
         ends = [0, *getattr(self.model.decoder, band[1]).cutoff]
         clusters = len(ends) - 2 if key.endswith(".head.weight") else 0  # rows after the words of the first band

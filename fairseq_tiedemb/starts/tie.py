@@ -39,12 +39,17 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
         raise ValueError(f"CHECKPOINT: needs {needs}; got {trained.path}, without one. Use {use}.")
     changes = {TYING: True}
     tied = trained.built(trained.task, **changes)
+    widths = [weights[f"{name}weight"].size(-1) for name in SHARED if f"{name}weight" in weights]
+    if len(set(widths)) > 1:
+        got = " and ".join(map(str, widths))
+        raise ValueError(f"CHECKPOINT: needs input and output vectors of one width; got {got}. Use a new training.")
     state = trained.start(tied, lambda old: {key: _tied(old, key, way) for key in tied.state_dict()}, model=changes)
     return state, f"input and output are one table, by --from {way}; it needs training with {flag_of(TYING)}"
 
 
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of a model that scores alike, with a table for each role, which must share one now."""
+    from fairseq import tasks
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY  # with ours, which built the model
 
     if not _shares(trained.model.state_dict()):
@@ -57,7 +62,8 @@ def untie(trained: Trained) -> tuple[dict[str, Any], str]:
         name = next(name for name, model in MODEL_REGISTRY.items() if model is preset.__bases__[0])
         changes |= {key: name for key in ("_name", "arch") if key in options}
         changes |= {key: True for key in turned_on if key not in SHARING}
-    new = trained.built(trained.task, **changes)
+    # Of a task whose dictionaries the model has not merged: without sharing, each table has its own.
+    new = trained.built(tasks.setup_task(trained.config.task), **changes)
     return trained.start(new, dict, model=changes), "each role has a table of its own, which scores as before"
 
 

@@ -156,6 +156,21 @@ def test_merged_dictionaries_that_differ_are_refused_where_tables_come_apart(tmp
             export(state, name="ours.pt")
 
 
+@pytest.mark.parametrize(("method", "size"), [("plain", 8), ("cosine", -1), ("cosine", 8)])
+def test_an_output_of_fewer_words_than_the_input_stays_tied(method: str, size: int) -> None:
+    options = {"share_decoder_input_output_embed": True, "sharing_method": method}
+    ours = build("transformer_lm", **options)
+    state = checkpoint({"arch": "tied_transformer_lm", **vars(options_of("transformer_lm", **options))}, ours)
+    state["cfg"]["task"]["output_dictionary_size"] = size
+    if (method, size) == ("cosine", 8):
+        with pytest.raises(
+            ValueError, match="needs one dictionary for input and output, .*; got --output-dict.* 8. Us"
+        ):
+            export(state, name="ours.pt")
+    else:
+        export(state, name="ours.pt")
+
+
 @pytest.mark.parametrize("name_key", ["_name", "arch"])
 def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> None:
     options = {name_key: "tied_transformer", "sharing_method": "plain"}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,15 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], list[str], str]] = {
     "no codes": (TIED_TRANSFORMER, ["--bpe-codes", "words"], "--bpe-codes: needs lines of two .*; got 'a' in line 1"),
     "quantization": (LM, ["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8. Leave it out"),
 }
+
+
+def test_words_that_are_twice_in_a_dictionary_are_refused(lm_data: Path, tmp_path: Path, cli: Cli) -> None:
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    with (data / "dict.txt").open("a") as file:
+        file.write("</s> 3 #fairseq:overwrite\n")
+    untrained(tmp_path / "model.pt", data, *LM)
+    err = cli("export", tmp_path / "model.pt", tmp_path / "out", "--to", "huggingface", status=2).err
+    assert "--data: needs dictionaries without repeated words; got '</s>' twice. Use" in err
 
 
 @pytest.mark.parametrize("name", REFUSALS)

@@ -21,6 +21,7 @@ OF_ENCODER = tuple(str(flag).replace("decoder", "encoder") for flag in SIZES)
 TRANSLATION = ("--arch", "tied_transformer", "--source-lang", "src", "--target-lang", "tgt", *SIZES, *OF_ENCODER)
 CONVOLUTIONS = ("--arch", "fconv", "--source-lang", "src", "--target-lang", "tgt", *SIZES[:2], *OF_ENCODER[:2])
 CONVOLUTIONS += ("--encoder-layers", "[(8, 3)]", "--decoder-layers", "[(8, 3)]", "--decoder-out-embed-dim", 8)
+WIDE = ("--decoder-embed-dim", 10, "--decoder-input-dim", 10, "--decoder-output-dim", 10)
 BANDS = ("--adaptive-input", "--tie-adaptive-weights", "--adaptive-input-cutoff", 6, "--adaptive-softmax-cutoff", 6)
 BANDS += ("--adaptive-input-factor", 2, "--adaptive-softmax-factor", 2)
 OLD, NEW = "abcdef", "fbxaycd"  # another order, two new words, and one that is left out
@@ -31,6 +32,10 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
     "lstm with noise words": ((*STREAM, DECODER, "--output-layer", "nce"), NEW),
     "lstm with a joint space": ((*STREAM, DECODER, "--output-layer", "joint", "--joint-dim", 6), NEW),
     "factors": ((*LM, *SIZES, DECODER, "--embedding-rank", 5, "--sharing-method", "cosine"), NEW),
+    "factors of vectors as wide as there are words": (
+        (*LM, *SIZES[2:], *WIDE, DECODER, "--embedding-rank", 4),
+        "fbadce",
+    ),
     "a parameter a word": ((*LM, *SIZES, DECODER, "--sharing-method", "scaled-words"), NEW),
     "bands": ((*LM, *SIZES, *BANDS), "badcfexy"),
     "bands of the output": ((*STREAM, "--adaptive-softmax-cutoff", 6, "--adaptive-softmax-factor", 2), "badcfexy"),

@@ -92,11 +92,21 @@ REFUSALS = {
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
     "widths": ("tie", (*STREAM[:-1], 12), "needs .* equal|needs input vectors as wide"),
+    "widths of fairseq's": (
+        "tie",
+        ("--arch", "transformer", *TRANSLATION[2:], "--decoder-output-dim", 12),
+        "needs input and output vectors of one width; got 8 and 12. Use a new",
+    ),
     "fairseq's lstm": ("tie", STOCK, "needs an output table that .* got .*model.pt, without one. Use a new"),
     "fairseq's lstm, one table": (
         "untie",
         (*STOCK, DECODER),
         "needs shared tables; got .*model.pt, with none that",
+    ),
+    "words of both languages": (
+        "untie",
+        (*TRANSLATION, "--merge-src-tgt-embed"),
+        r"needs encoder.embed_tokens.weight of shape \(10, 8\) for the new model; got \(12, 8\) in .*model.pt",
     ),
     "bands of both": ("untie", (*LM, *SIZES, *BANDS), "decoder.project_out_dim.weight of .*; got none in .*model.pt"),
 }
@@ -106,7 +116,11 @@ REFUSALS = {
 def test_refusals_leave_nothing(name: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     command, flags, message = REFUSALS[name]
     monkeypatch.chdir(tmp_path)
-    write_checkpoint(tmp_path / "model.pt", folder_of(tmp_path / "data", OLD), *flags)
+    data = folder_of(tmp_path / "data", OLD)
+    if "--merge-src-tgt-embed" in flags:
+        with (data / "dict.tgt.txt").open("a") as file:
+            file.write("g 1\nh 1\n")
+    write_checkpoint(tmp_path / "model.pt", data, *flags)
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     output = "data/dict.txt" if name == "dictionary" else "out.pt"
     assert re.search(message, error := cli(command, tmp_path / "model.pt", output, status=2).err), error
