@@ -2,8 +2,10 @@
 
 import argparse
 import ast
+import gc
 import importlib
 import importlib.machinery
+import inspect
 import logging
 import math
 import random
@@ -30,7 +32,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
-from fairseq_tiedemb import compat
+from fairseq_tiedemb import compat, wrapping
 from fairseq_tiedemb.compat import flags, literals, noise
 
 from .models import families
@@ -368,6 +370,21 @@ def test_the_root_logger_is_not_left_at_debug(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(noise, "CHOSEN", logging.DEBUG)  # by a program, before it imports fairseq
     noise.quiet_warnings()
     assert root.level == logging.DEBUG
+
+
+def test_functions_in_fairseqs_place_take_its_keywords() -> None:
+    of_two = {"tasks_fit_their_model", "checkpoint_errors"}  # of functions that name an argument differently
+    gc.unfreeze()  # what conftest.py has hidden
+    wrappers = [each for each in gc.get_objects() if isinstance(each, types.FunctionType)]
+    gc.freeze()
+    wrappers = [each for each in wrappers if each.__code__.co_filename == wrapping.__file__]
+    found = [inspect.getclosurevars(each).nonlocals for each in wrappers if each.__code__.co_name == "wrapper"]
+    assert len(found) > 50
+    for each in found:
+        taken, own = (inspect.signature(each[key]).parameters.values() for key in ("original", "function"))
+        names = [parameter.name for parameter in list(own)[1:] if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        if each["function"].__name__ not in of_two and all(each.kind is not each.VAR_POSITIONAL for each in taken):
+            assert {parameter.name for parameter in taken}.issuperset(names), each["function"]
 
 
 def test_every_entry_says_when_it_can_go() -> None:

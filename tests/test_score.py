@@ -18,6 +18,7 @@ from fairseq import checkpoint_utils
 from fairseq_tiedemb.analysis import continuous_cache
 from fairseq_tiedemb.analysis.language_models import load_language_model
 from fairseq_tiedemb.cli import create_parser, main
+from fairseq_tiedemb.cli.score import _of_probabilities
 from fairseq_tiedemb.ngram import read_word_scores
 
 from .conftest import Cli, Evaluate, RunCommand
@@ -359,6 +360,13 @@ def test_a_byte_order_mark_is_in_no_word(checkpoint: Path, lm_data: Path, tmp_pa
     assert "(0 unknown)" in err
 
 
+def test_a_text_without_a_probability_has_an_infinite_perplexity_as_printed_too() -> None:
+    model = SimpleNamespace(
+        parameters=lambda: iter([torch.zeros(1)]), tally=lambda *_: {"nll:as_printed": torch.tensor(math.inf)}
+    )
+    assert _of_probabilities(model, torch.tensor([4, 2]), -math.inf) == "perplexity inf; perplexity inf as printed"
+
+
 def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, refused: Refused) -> None:
     for text, flags, message in (
         (b"", (), f"SENTENCES: need one line at least; got an empty text, {tmp_path}/text."),
@@ -368,6 +376,7 @@ def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, r
         (b"a\n", ("--raw-sample", "5"), "--raw-sample: needs --raw, whose log Z it is of; got 5"),
         (b"a\n", ("--cache", "5"), "--cache: needs --stream, of which it holds the last words; got 5"),
         (b"a\n", ("--cache-theta", "0"), "--cache-theta: needs --cache; got 0.0"),
+        (b"a\n", ("--cache-theta", "1e39"), "--cache-theta: needs 0 to 1,000,000; got 1e39. Use"),
         (b"a\n", ("--stream", "--raw", "--cache", "5"), "--cache: needs log-probabilities; got --raw"),
         (b"a\n", ("--cache", "9" * 20), "--cache: needs 1 to 1,000,000,000; got 99999999999999999999. Use 500, say."),
         (b"a\n", ("--cache-lambda", "2"), "--cache-lambda: needs 0 to 0.999; got 2. Use 0.1, say."),

@@ -16,7 +16,7 @@ Curve = dict[int, float]  # perplexity by epoch
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?|inf|nan"
 TEXT = re.compile(rf"epoch (\d{{1,9}}) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ({NUMBER}) \|")
 JSON = re.compile(r'\{"epoch": (\d{1,9}), ([^{}]*)')
-JSON_PERPLEXITY = re.compile(rf'"([^"]+)_ppl": "({NUMBER})"')
+JSON_PERPLEXITY = re.compile(rf'"([^"]+)(?<!_best)_ppl": "({NUMBER})"')  # of an epoch, not the lowest so far
 
 DRAWN = (1e-100, 1e100)  # perplexities beyond have no room in matplotlib's arithmetic, and are left out
 WIDE = 5  # perplexities further apart than this factor have a logarithmic axis

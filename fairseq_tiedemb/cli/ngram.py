@@ -65,7 +65,12 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.train or arguments.read_arpa is not None:
         _run_with_model(arguments, texts, names)
     else:
-        print_interpolation(names, read_models(arguments.interpolate, texts, None), texts)
+        models = read_models(arguments.interpolate, texts, None)
+        for flag, text, logs in zip(_flags(arguments), texts, models[0], strict=True):
+            if (count := np.count_nonzero(Vocabulary().read([text], flag=flag) != BOS)) != len(logs):
+                needs, got = f"the text of {len(logs)} tokens that was scored", f"{text}, of {count}"
+                raise ValueError(f"{flag}: needs {needs}; got {got}. Use the texts in the order of the scores.")
+        print_interpolation(names, models, texts)
     print(f"{time.perf_counter() - begin:.1f} s")
 
 
@@ -84,8 +89,7 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
         vocabulary.close()
     # All texts and other models are read before the model is estimated, so that an error in them shows at once.
     held_out = len(texts) - len(arguments.test)
-    flags = ["--held-out"] * held_out + ["--test"] * len(arguments.test)
-    tokens = [vocabulary.read([path], flag=flag) for path, flag in zip(texts, flags, strict=True)]
+    tokens = [vocabulary.read([path], flag=flag) for flag, path in zip(_flags(arguments), texts, strict=True)]
     others = read_models(arguments.interpolate, texts, [words_of(each, vocabulary) for each in tokens])
     if train is None:
         name, seen = f"ARPA file {arguments.read_arpa}, order {model.order}", ""
@@ -93,7 +97,8 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
         weights = {"held_out": tokens[0] if held_out else None, "weights_by_count": arguments.weights_by != "order"}
         model = SmoothedModel(train, size=vocabulary.size, **weights, **_options(arguments))
         for order in model.fallbacks:
-            taken = " ".join(str(round(value, 4)) for value in model.discounts[order - 1])
+            values = [str(round(value, 4)) for value in model.discounts[order - 1]]
+            taken = " ".join(values[:10]) + " ..." * (len(values) > 10)
             what = f"too few different counts to estimate the discounts of order {order}, as is usual of small texts"
             note(f"fairseq-tiedemb ngram: {what}: taking {taken}")
         name, seen = f"{model.title}, order {model.order}", f"{np.count_nonzero(train != BOS):,} tokens, "
@@ -110,6 +115,11 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
     if arguments.arpa is not None:
         with written_aside(arguments.arpa) as aside, aside.open("w", encoding="utf-8") as file:
             model.write_arpa(vocabulary.symbols(), file)
+
+
+def _flags(arguments: argparse.Namespace) -> list[str]:
+    """The flags of the texts."""
+    return ["--held-out"] * (arguments.held_out is not None) + ["--test"] * len(arguments.test)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:

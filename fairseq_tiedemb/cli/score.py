@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cache = "with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)"
     add_number(parser, "--cache", cache, kind=at_least(1, most=10**9, use=500))
     theta = f"with --cache, factor of the products of features; 0 counts all its words alike (default: {THETA})"
-    add_number(parser, "--cache-theta", theta, kind=at_least(0.0, use=THETA), metavar="T")
+    add_number(parser, "--cache-theta", theta, kind=at_least(0.0, most=10**6, use=THETA), metavar="T")
     weight = f"with --cache, weight of its probabilities in the mixture, below 1 (default: {LAMBDA})"
     add_number(parser, "--cache-lambda", weight, kind=at_least(0.0, most=0.999, use=LAMBDA), metavar="L")
     parser.add_argument("--raw", action="store_true", help="print logits without softmax, for --z-loss or nce models")
@@ -194,5 +194,6 @@ def _of_probabilities(model: Any, words: Any, total: float) -> str:
         if kind == "share":
             parts.append(f"{100 * value.item() / len(words):.2f}% of the tokens {label}")
         else:
-            parts.append(f"{perplexity(total + value.item())} {label.replace('_', ' ')}")
+            tallied = total + value.item() if math.isfinite(total) else total
+            parts.append(f"{perplexity(tallied)} {label.replace('_', ' ')}")
     return "; ".join(parts)

@@ -137,7 +137,7 @@ def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) 
 
 
 @mend(AdaptiveSoftmax, "__init__")
-def tied_adaptive_width(original: Any, self: Any, words: int, input_dim: int, *args: Any, **kwargs: Any) -> None:
+def tied_adaptive_width(original: Any, self: Any, vocab_size: int, input_dim: int, *args: Any, **kwargs: Any) -> None:
     """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of its input features.
 
     Without it: if `--decoder-embed-dim` differs from `--decoder-output-dim`, training ends in a shape error at the
@@ -145,7 +145,7 @@ def tied_adaptive_width(original: Any, self: Any, words: int, input_dim: int, *a
     the bands project them. Goes when the decoder passes `embed_dim` for a tied softmax.
     """
     table = kwargs.get("adaptive_inputs")
-    original(self, words, input_dim if table is None else table.embedding_dim, *args, **kwargs)
+    original(self, vocab_size, input_dim if table is None else table.embedding_dim, *args, **kwargs)
 
 
 @mend(AdaptiveLoss, "forward")

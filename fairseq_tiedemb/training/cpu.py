@@ -75,11 +75,13 @@ def products_are_saved(original: Any, self: Trainer) -> dict[str, Any]:
 
 
 @wrap(Trainer, "load_checkpoint")
-def resumed_products(original: Any, self: Trainer, filename: str, reset: bool = False, *args: Any, **kw: Any) -> Any:
+def resumed_products(
+    original: Any, self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+) -> Any:
     """Resume with the library of the training, if it is exact here and none is chosen; see `products_are_saved`."""
     global _in_use
-    extra_state = original(self, filename, reset, *args, **kw)
-    way = None if extra_state is None or reset else extra_state.get("products")
+    extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
+    way = None if extra_state is None or reset_optimizer else extra_state.get("products")
     if _in_use is None or _by_hand or way not in WAYS or way == _in_use.way:
         return extra_state
     if _in_use.errors.get(way, 0) > EXACT:

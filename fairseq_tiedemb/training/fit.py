@@ -100,6 +100,9 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
     ema, flag = self.cfg.ema, f"--lr-scheduler {self.cfg.lr_scheduler._name}"
     if not ema.store_ema:
         raise ValueError(f"{flag}: needs --store-ema, whose average it begins; got none. Use --store-ema --ema-fp32.")
+    if self.cfg.dataset.disable_validation:
+        needs = "another schedule, since validations begin this one's average"
+        raise ValueError(f"--disable-validation: needs {needs}; got {flag}. Leave it out.")
     if ema.ema_update_freq != 1:
         needs = f"1 with {flag}, which averages all updates"
         raise ValueError(f"--ema-update-freq: needs {needs}; got {ema.ema_update_freq}. Leave it out.")

@@ -93,7 +93,7 @@ def schedules_set_the_average(original: Any, self: Trainer, *args: Any, **kwargs
 
 @wrap(checkpoint_utils, "save_checkpoint")
 def schedules_and_tasks_know_of_saving(
-    original: Any, cfg: Any, trainer: Any, epoch_itr: Any, loss: float | None, *args: Any, **kwargs: Any
+    original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None, *args: Any, **kwargs: Any
 ) -> Any:
     """Call a schedule's ``end_epoch`` and a task's `gather_for_checkpoint` before a checkpoint is written.
 
@@ -102,12 +102,12 @@ def schedules_and_tasks_know_of_saving(
     asks before `should_save_checkpoint_on_current_rank`.
     """
     at_end = epoch_itr.end_of_epoch()
-    if loss is not None and at_end:
+    if val_loss is not None and at_end:
         sign = -1 if cfg.maximize_best_checkpoint_metric else 1
-        extensions_of(trainer.lr_scheduler).end_epoch(sign * loss, trainer.get_num_updates())
+        extensions_of(trainer.lr_scheduler).end_epoch(sign * val_loss, trainer.get_num_updates())
     if not cfg.no_save:
         extensions_of(trainer.task).gather_for_checkpoint(at_end)
-    return original(cfg, trainer, epoch_itr, loss, *args, **kwargs)
+    return original(cfg, trainer, epoch_itr, val_loss, *args, **kwargs)
 
 
 @wrap(Trainer, "load_checkpoint")

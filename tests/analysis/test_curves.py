@@ -68,6 +68,12 @@ def test_every_form_of_log_gives_the_same_curves(lines, prefix, tmp_path):
     assert list(run.valid) == ["valid", "other"]
 
 
+def test_the_lowest_perplexity_so_far_is_no_subset(tmp_path):
+    """fairseq logs it beside an epoch's with --best-checkpoint-metric ppl."""
+    lines = json_lines([(1, "valid", 16), (2, "valid", 18)]).replace('"valid_num', '"valid_best_ppl": "16", "valid_num')
+    assert read_log(write(tmp_path / "log", lines)) == Run(valid={"valid": {1: 16, 2: 18}})
+
+
 def test_a_validation_subset_may_be_called_train(tmp_path):
     run = read_log(write(tmp_path / "log", text_lines([(1, "train", 30), (1, "valid", 10), (1, None, 20)])))
     assert run == Run(train={1: 20}, valid={"train": {1: 30}, "valid": {1: 10}})

@@ -167,6 +167,14 @@ REFUSED = [
         ["--interpolate", "valid.scores", "test.scores", "--interpolate", "wb.arpa", *TEXTS, "--arpa", "out"],
         "--arpa: needs a model of n-grams to write, of TRAIN; got none",
     ),
+    (
+        [*["--held-out", "valid", "--test", "none"], *["--interpolate", "valid.scores", "test.scores"] * 2],
+        "--test: needs a text file; got none (No such",
+    ),
+    (
+        [*["--held-out", "test", "--test", "valid"], *["--interpolate", "valid.scores", "test.scores"] * 2],
+        "--held-out: needs the text of 347 tokens that was scored; got test, of 332. Use the texts in the order",
+    ),
     (["train", *TEXTS, "--interpolate", "valid.scores"], "--interpolate: needs 2 files of score --per-word"),
     (["train", *TEXTS, "--interpolate", "wb.arpa", "wb.arpa", "wb.arpa"], "got 3 of another form, wb.arpa wb.arpa wb"),
     (

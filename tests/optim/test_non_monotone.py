@@ -101,6 +101,8 @@ def test_what_is_refused(train: InProcess, lm_data: Path, tmp_path: Path) -> Non
         train(lm_data, *AVERAGED, "--max-epoch", 1, "--save-dir", tmp_path)
     with pytest.raises(ValueError, match="--ema-update-freq: needs 1 with --lr-scheduler non_monotone, .*; got 2. L"):
         train(lm_data, *AVERAGED, "--store-ema", "--ema-update-freq", 2, "--max-epoch", 1, "--save-dir", tmp_path)
+    with pytest.raises(ValueError, match="--disable-validation: needs another .*; got --lr-scheduler non_monotone. L"):
+        train(lm_data, *AVERAGED, "--store-ema", "--disable-validation", "--max-epoch", 1, "--save-dir", tmp_path)
     with pytest.raises(ValueError, match="--non-monotone: needs a positive whole number; got 0. Use 1 or more"):
         schedule(0)
     with pytest.raises(ValueError, match=r"--lr: needs one value .*; got \[1.0, 2.0\]. Use 1.0"):
