@@ -72,35 +72,44 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
     """Call a model's ``check_training``, which checks its options and the criterion, before the first step.
 
     fairseq builds model and criterion separately (fairseq_cli/train.py:112). A criterion that accepts the shape of the
-    model's logits, but not their meaning, would silently train something else. Warn of an adaptive softmax in several
-    processes whose wrapper waits for the gradients of all bands, and of a preset's batch in each of several processes.
+    model's logits, but not their meaning, would silently train something else.
     """
     extensions_of(self._model).check_training(self._criterion, self.cfg.model)
-    ddp = self.cfg.distributed_training
-    has_bands = getattr(getattr(self._model, "decoder", None), "adaptive_softmax", None) is not None
+    if self._optimizer is None:  # else a checkpoint has been loaded, and all is built once more
+        _warn_of_processes(self)
+    original(self)
+    if extensions_of(self._lr_scheduler).decay_of_average is not None:
+        _check_average(self.cfg)
+
+
+def _warn_of_processes(trainer: Trainer) -> None:
+    """Warn of bands that a wrapper waits for, and of a preset's batch in each of several processes."""
+    ddp, recipe = trainer.cfg.distributed_training, extensions_of(trainer._model).recipe
+    has_bands = getattr(getattr(trainer._model, "decoder", None), "adaptive_softmax", None) is not None
     waits = ddp.ddp_backend in ("c10d", "pytorch_ddp") and not ddp.find_unused_parameters
-    if has_bands and waits and self.use_distributed_wrapper:
+    if has_bands and waits and trainer.use_distributed_wrapper:
         logger.warning(
             f"--ddp-backend {ddp.ddp_backend}: with an adaptive softmax a process whose batch has no word of a band "
             "ends the training, or lets it wait for ever. Use --ddp-backend legacy_ddp."
         )
-    recipe, processes = extensions_of(self._model).recipe, self.data_parallel_world_size
+    processes = trainer.data_parallel_world_size
     # The losses of word_pairs are sums, of which an update of several processes takes the mean.
-    is_told = processes > 1 and self.is_data_parallel_master and recipe.get("criterion") != "word_pairs"
+    is_told = processes > 1 and trainer.is_data_parallel_master and recipe.get("criterion") != "word_pairs"
     for name in ("batch_size", "max_tokens") if is_told else ():
         size = recipe.get(name)
-        if size and self.cfg.dataset[name] == size:
+        if size and trainer.cfg.dataset[name] == size:
             logger.warning(
                 f"{flag_of(name)}: the preset's learning rate needs {size} in all processes together; got {size} in "
                 f"each of {processes}. Use {flag_of(name)} {size // processes or 1}, or --distributed-world-size 1."
             )
-    original(self)
-    if extensions_of(self._lr_scheduler).decay_of_average is None:
-        return
-    ema, flag = self.cfg.ema, f"--lr-scheduler {self.cfg.lr_scheduler._name}"
+
+
+def _check_average(cfg: Any) -> None:
+    """Raise ValueError if options keep a schedule from averaging the weights of all updates."""
+    ema, flag = cfg.ema, f"--lr-scheduler {cfg.lr_scheduler._name}"
     if not ema.store_ema:
         raise ValueError(f"{flag}: needs --store-ema, whose average it begins; got none. Use --store-ema --ema-fp32.")
-    if self.cfg.dataset.disable_validation:
+    if cfg.dataset.disable_validation:
         needs = "another schedule, since validations begin this one's average"
         raise ValueError(f"--disable-validation: needs {needs}; got {flag}. Leave it out.")
     if ema.ema_update_freq != 1:
