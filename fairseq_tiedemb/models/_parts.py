@@ -17,7 +17,7 @@ FLAGS = ("use_xformers", "bias_k", "add_zero_attn", "onnx_trace", "skip_embed_di
 
 
 class Dropout(FairseqDropout):
-    """fairseq's dropout, bit for bit, by ``dropout``."""
+    """fairseq's dropout by ``dropout``: in float32 bit for bit."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Drops numbers in training, or always where ``--retain-dropout`` keeps it."""
