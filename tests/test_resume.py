@@ -148,7 +148,7 @@ def test_a_recipe_goes_on_in_its_first_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = request.getfixturevalue(data)
-    flags = (*flags, "--max-epoch", 2, "--no-epoch-checkpoints")
+    flags = (*flags, "--max-epoch", 2, "--no-epoch-checkpoints", "--log-interval", updates_between_checkpoints)
     step = Trainer.train_step
 
     def interrupted(self: Trainer, samples: Any) -> Any:
@@ -163,7 +163,8 @@ def test_a_recipe_goes_on_in_its_first_epoch(
     assert [path.name for path in (tmp_path / "resumed").iterdir()] == ["checkpoint_last.pt"]
     text = train(folder, *flags, "--save-dir", tmp_path / "resumed")
     assert f"(epoch 1 @ {2 * updates_between_checkpoints} updates)" in text
-    train(folder, *flags, "--save-dir", tmp_path / "whole")
+    whole = train(folder, *flags, "--save-dir", tmp_path / "whole")
+    assert logged(text, "loss") == logged(whole, "loss")[2:]
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 

@@ -51,15 +51,14 @@ class RowSGD(torch.optim.Optimizer):
         return loss
 
 
-CLIP_ROW_NORM = "clip a row's gradient, summed over the batch, to this norm; 0: no clipping. Steps of skip-gram, "
-CLIP_ROW_NORM += "which learns without --clip-norm and --update-freq, are never clipped"
-
-
 @dataclass
 class RowSGDConfig(FairseqDataclass):
     """Options of ``row_sgd``."""
 
-    clip_row_norm: float = option(0.0, CLIP_ROW_NORM)
+    clip_row_norm: float = option(
+        0.0,
+        "clip a row's gradient, summed over the batch, to this norm (not that of skip-gram's steps); 0: no clipping",
+    )
     lr: list[float] = II("optimization.lr")
 
 

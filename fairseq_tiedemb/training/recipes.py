@@ -5,8 +5,10 @@ import functools
 import logging
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from fairseq import checkpoint_utils, models, options
+from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
 from fairseq.trainer import Trainer
 
@@ -118,7 +120,10 @@ def batches_of_the_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) ->
 def save_in_mid_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Save after an update that the interval divides; see `recipes_save_in_mid_epoch`."""
     logged = original(self, *args, **kwargs)
-    updated = self._saves_last_every and logged is not None  # no overflow
-    if updated and self.get_num_updates() % self._saves_last_every == 0 and not self._batches_of_epoch.end_of_epoch():
-        checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
+    updates = self._saves_last_every and logged is not None and self.get_num_updates()  # no overflow
+    if updates and updates % self._saves_last_every == 0 and not self._batches_of_epoch.end_of_epoch():
+        with mock.patch.dict(metrics._aggregators):
+            if updates % self.cfg.common.log_interval == 0:  # fairseq logs these, and begins anew, after this step
+                metrics._aggregators.pop("train_inner", None)
+            checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
     return logged
