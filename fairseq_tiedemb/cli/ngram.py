@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> None:
         _run_with_model(arguments, texts, names)
     else:
         models = read_models(arguments.interpolate, texts, None)
-        for flag, text, logs in zip(_flags(arguments), texts, models[0], strict=True):
+        flags = ["--held-out", *["--test"] * len(arguments.test)]
+        for flag, text, logs in zip(flags, texts, models[0], strict=True):
             if (count := np.count_nonzero(Vocabulary().read([text], flag=flag) != BOS)) != len(logs):
                 needs, got = f"the text of {len(logs)} tokens that was scored", f"{text}, of {count}"
                 raise ValueError(f"{flag}: needs {needs}; got {got}. Use the texts in the order of the scores.")
@@ -89,7 +90,8 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
         vocabulary.close()
     # All texts and other models are read before the model is estimated, so that an error in them shows at once.
     held_out = len(texts) - len(arguments.test)
-    tokens = [vocabulary.read([path], flag=flag) for flag, path in zip(_flags(arguments), texts, strict=True)]
+    flags = ["--held-out"] * held_out + ["--test"] * len(arguments.test)
+    tokens = [vocabulary.read([path], flag=flag) for path, flag in zip(texts, flags, strict=True)]
     others = read_models(arguments.interpolate, texts, [words_of(each, vocabulary) for each in tokens])
     if train is None:
         name, seen = f"ARPA file {arguments.read_arpa}, order {model.order}", ""
@@ -115,11 +117,6 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
     if arguments.arpa is not None:
         with written_aside(arguments.arpa) as aside, aside.open("w", encoding="utf-8") as file:
             model.write_arpa(vocabulary.symbols(), file)
-
-
-def _flags(arguments: argparse.Namespace) -> list[str]:
-    """The flags of the texts."""
-    return ["--held-out"] * (arguments.held_out is not None) + ["--test"] * len(arguments.test)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
