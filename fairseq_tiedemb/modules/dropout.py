@@ -14,7 +14,7 @@ HALF_BITS = 16  # random bits of a number in half precision
 
 
 def dropout(x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
-    """``F.dropout``, bit for bit in float32; on CPUs its mask takes half of the time, in half precision a quarter."""
+    """``F.dropout``, bit for bit in float32; on CPUs its mask takes half of the time, in half precision a sixth."""
     is_half = x.element_size() == 2
     kept = round((1 - p) * 2**HALF_BITS) / 2**HALF_BITS if is_half else 1 - p
     is_long_enough = 0 < kept < 1 and x.numel() >= BLOCK

@@ -32,7 +32,7 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
     "lstm with noise words": ((*STREAM, DECODER, "--output-layer", "nce"), NEW),
     "lstm with a joint space": ((*STREAM, DECODER, "--output-layer", "joint", "--joint-dim", 6), NEW),
     "factors": ((*LM, *SIZES, DECODER, "--embedding-rank", 5, "--sharing-method", "cosine"), NEW),
-    "factors of vectors as wide as there are words": (
+    "factors, as many words as numbers a vector": (
         (*LM, *SIZES[2:], *WIDE, DECODER, "--embedding-rank", 4),
         "fbadce",
     ),
