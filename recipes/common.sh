@@ -371,6 +371,15 @@ english_german() {
     done
 }
 
+# need_files NAME...: stops if FROM is a place on this machine without one of these files, before begin_corpus.
+need_files() {
+    local name
+    [[ ! $DRY_RUN && $FROM && $FROM != *://* ]] || return 0
+    for name in "$@"; do
+        [[ -f $FROM/$name ]] || stop "FROM: needs the file $FROM/$name; found none. Use a folder with $*."
+    done
+}
+
 # begin_corpus FOLDER...: removes what an earlier preparation left, if FROM is an address or there.
 begin_corpus() {
     [[ $DRY_RUN || -z ${FROM:-} || $FROM == *://* || -e $FROM ]] ||

@@ -30,6 +30,7 @@ held_out=3000
 
 need python subword-nmt fairseq-preprocess sha256sum
 [[ $FROM && $FROM != *://* ]] || need curl
+if [[ -f $FROM/train.en ]]; then need_files {train,valid,test}.{en,fr}; else need_files bitexts.tgz dev+test.tgz; fi
 begin_corpus "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
 run mkdir -p "$WORK/text" "$WORK/bpe"
 if [[ -f $FROM/train.en ]]; then

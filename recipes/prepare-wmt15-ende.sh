@@ -28,6 +28,7 @@ FROM=${FROM:-}
 
 need python subword-nmt fairseq-preprocess sha256sum sacrebleu sacremoses
 [[ $FROM && $FROM != *://* ]] || need curl
+if [[ -f $FROM/train.en ]]; then need_files {train,valid,test,test1}.{en,de}; else need_files de-en.tgz training-parallel-{commoncrawl,nc-v10}.tgz; fi
 begin_corpus "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
 run mkdir -p "$WORK/text" "$WORK/bpe"
 if [[ -f $FROM/train.en ]]; then

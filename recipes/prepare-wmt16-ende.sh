@@ -31,6 +31,7 @@ pieces=${MERGES:-${SMOKE:+400}} pieces=${pieces:-32000}
 need python fairseq-preprocess sha256sum sacrebleu
 [[ $FROM ]] || need curl
 text=$WORK/text
+if [[ -f $FROM/train.en ]]; then need_files {train,valid,test}.{en,de}; else need_files de-en.tgz training-parallel-{commoncrawl,nc-v11}.tgz; fi
 begin_corpus "$WORK/raw" "$text" "$WORK/pieces" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text" "$WORK/pieces"
 

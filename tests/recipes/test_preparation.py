@@ -108,10 +108,17 @@ def test_a_wrong_place_leaves_the_corpus_of_translation(place: str, message: str
     assert (tmp_path / "runs/multi30k/bin").exists()
 
 
-def test_a_place_that_is_none_leaves_the_corpus_of_wmt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["prepare-wmt14-enfr.sh", "prepare-wmt15-ende.sh", "prepare-wmt16-ende.sh"])
+@pytest.mark.parametrize("text", ["", "train.en"], ids=["archives", "text"])
+def test_a_wrong_place_leaves_the_corpus_of_wmt(script: str, text: str, programs: str, tmp_path: Path) -> None:
     (tmp_path / "work/bin").mkdir(parents=True)
-    process = run_recipe("prepare-wmt15-ende.sh", FROM="/typo", WORK=tmp_path / "work", status=1)
-    assert "FROM: needs an address, a file or a folder; got /typo, which is none. Use" in process.stderr
+    if text:
+        (tmp_path / text).touch()
+    process = run_recipe(script, FROM=tmp_path, WORK=tmp_path / "work", PATH=programs, status=1)
+    missing = (
+        f"{tmp_path}/train." if text else f"{tmp_path}/{'bitexts' if 'enfr' in script else 'de-en'}.tgz; found none"
+    )
+    assert f"FROM: needs the file {missing}" in process.stderr
     assert (tmp_path / "work/bin").exists()
 
 
