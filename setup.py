@@ -27,6 +27,7 @@ INSTALL_REQUIRES = [
     "matplotlib>=3.8",
     "numpy>=1.26",
     "sacrebleu>=2.4",
+    "safetensors>=0.4.3",
     # fairseq brings it too, with scikit-learn.
     "scipy>=1.11",
     "sentencepiece>=0.2.0",

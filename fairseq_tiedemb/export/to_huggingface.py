@@ -1,17 +1,17 @@
 """Converts a Transformer, ours or fairseq's, to a folder that Hugging Face's transformers loads.
 
 A translation model becomes FSMT, fairseq's own Transformer there, and a pre-norm language model XGLM. Tables are folded
-(``folding``). Neither transformers nor safetensors is needed to write the folder.
+(``folding``). transformers is not needed to write the folder.
 """
 
 import json
 import re
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT
@@ -64,18 +64,9 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
 
 
 def save(content: Folder, folder: Path) -> None:
-    """Writes all into an empty folder; safetensors are a JSON header after its length, and raw numbers."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    start = 0
-    for key, entry in content.weights.items():
-        place = [start, start := start + 4 * entry.numel()]
-        header[key] = {"dtype": "F32", "shape": list(entry.shape), "data_offsets": place}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for entry in content.weights.values():
-            file.write(entry.numpy().astype("<f4").tobytes())
+    """Writes all into an empty folder."""
+    weights = {name: entry.float().contiguous() for name, entry in content.weights.items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for name, value in content.files.items():
         written = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         (folder / name).write_text(f"{written}\n", encoding="utf-8")

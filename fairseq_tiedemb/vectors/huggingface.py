@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints import table_names
 from fairseq_tiedemb.checkpoints.text import parse_json
 from fairseq_tiedemb.vectors.roles import tables_by_role
-from fairseq_tiedemb.vectors.tensor_file import LARGEST_HEADER, read_matrix
+from fairseq_tiedemb.vectors.tensor_file import read_matrix, read_shapes
 
 WEIGHTS = "model.safetensors"
 DICTIONARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
@@ -31,7 +31,7 @@ BYTES |= {chr(256 + number): byte for number, byte in enumerate(sorted({*range(2
 
 
 def tensor_files(path: Path) -> dict[str, Path]:
-    """Returns the file of every tensor, by the tensor's name; `path` is a folder or a safetensors file."""
+    """Returns the file of every matrix, by the matrix's name; `path` is a folder or a safetensors file."""
     index = path / f"{WEIGHTS}.index.json"
     if index.is_file():
         files = _read(index, index.read_bytes()).get("weight_map")
@@ -39,10 +39,7 @@ def tensor_files(path: Path) -> dict[str, Path]:
     file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
         raise ValueError(f"TABLE: needs a folder with {WEIGHTS}; got {path}, which has none. Use another.")
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        names = _read(file, opened.read(min(length, LARGEST_HEADER)))
-    return {name: file for name in names if name != "__metadata__"}
+    return dict.fromkeys(read_shapes(file), file)
 
 
 def read_tables(path: Path) -> dict[str, tuple[str, Tensor]]:

@@ -8,15 +8,11 @@ import numpy as np
 NORMAL_95 = 1.959963984540054  # two-sided
 
 
-def mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Returns ranks from 1, float64; equal values share the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-
 def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
     """Computes Pearson's correlation of the mean ranks; nan for fewer than two values, or if all are equal."""
-    ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (first, second)]
+    from scipy.stats import rankdata  # which takes a moment to import
+
+    ranks = [rankdata(values) for values in (first, second)]
     a, b = (rank - (len(rank) + 1) / 2 for rank in ranks)
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale else math.nan

@@ -110,14 +110,6 @@ def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
     assert torch.equal(found, weight.float())
 
 
-def test_against_the_library(tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.torch")
-    weight = torch.randn(5, 3)
-    library.save_file({"a": weight, "b": weight.half() + 1}, tmp_path / "x")
-    assert torch.equal(read_matrix(tmp_path / "x", "a"), weight)
-    assert torch.equal(read_matrix(tmp_path / "x", "b"), (weight.half() + 1).float())
-
-
 @pytest.mark.parametrize("name", [None, "nothing", "vector", "whole"])
 def test_refuses_what_is_no_matrix(name: str | None, tmp_path: Path) -> None:
     tensors = {"vector": torch.ones(3), "whole": torch.ones(2, 2).long(), "wte": torch.ones(9, 2)}
@@ -129,23 +121,21 @@ def test_refuses_what_is_no_matrix(name: str | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"data_offsets": [0, 10**6]}, "ValueError: bytes 0 to 1000000 of 72"),
-        ({"data_offsets": [-8, 64]}, ".-8, 64. where whole numbers belong"),
-        ({"data_offsets": [0.0, 72.0]}, ".0.0, 72.0. where whole numbers belong"),
-        ({"data_offsets": [0, 10**30]}, ".0, 1000000.* where whole numbers belong"),
-        ({"data_offsets": None}, "None where whole numbers belong"),
-        ({"data_offsets": [0, 64]}, "bytes 0 to 64 of 72, for a tensor of 72"),
-        ({"data_offsets": [8, 80]}, "bytes 8 to 80 of 72, for a tensor of 72"),
-        ({"shape": [True, 18]}, ".True, 18. where whole numbers belong"),
-        ({"shape": {"9": 2}}, "where whole numbers belong"),
-        ({"shape": [10**9, 10**9]}, "for a tensor of 4000000000000000000"),
+        *(
+            {"data_offsets": places}
+            for places in ([0, 10**6], [-8, 64], [0.0, 72.0], [0, 10**30], None, [0, 64], [8, 80])
+        ),
+        *({"shape": shape} for shape in ([True, 18], {"9": 2}, [10**9, 10**9])),
+        {"dtype": "F31"},
     ],
 )
-def test_refuses_headers_that_lie(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_refuses_headers_that_lie(changes: dict[str, Any], tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "x", {"wte": torch.ones(9, 2)}, wte=changes)
-    with pytest.raises(ValueError, match=f"TABLE: needs a whole safetensors file; got .*x .*{message}"):
+    with pytest.raises(
+        ValueError, match=r"TABLE: needs a whole safetensors file; got .*x \(.*header: .*\). Use another"
+    ):
         read_matrix(path, "wte")
 
 
