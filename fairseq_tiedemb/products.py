@@ -1,4 +1,4 @@
-"""How torch multiplies matrices on the CPU: by which library, by packed weights, in attention, and how many rows.
+"""How torch multiplies matrices on the CPU: by which library, in which precision, by packed weights, how many rows.
 
 torch sends products in float32 to its BLAS. In the wheels for x86 that is MKL, which takes slow kernels on processors
 that are not Intel's. oneDNN, in the same wheels, gets them only where torch may round them to bfloat16. oneDNN rounds
@@ -12,6 +12,7 @@ import os
 import platform
 import threading
 import timeit
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ functional: Any = torch.nn.functional
 linear = functional.linear  # which trainings replace by ``even_linear``
 attention = functional.scaled_dot_product_attention  # which ``use`` replaces by ``short_attention``
 X86 = ("x86_64", "AMD64")
+HAS_BFLOAT16 = platform.machine() not in X86 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 WAYS = ("blas", "onednn")
 VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
 # Relative error up to which a result counts as float32's: float32 has some 3e-7, TF32 2e-4, bfloat16 2e-3.
@@ -37,6 +39,8 @@ SHORT = 512  # words; beyond, torch's attention is as fast, and needs less memor
 # oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. In
 # trainings in these dtypes, a product of at least the first number of rows has a multiple of the second.
 EVEN_ROWS, EVEN = {torch.bfloat16}, ((512, 64), (64, 16))
+# While it lives, ``_product`` stands in for torch's operators; see ``multiply_in_float32``.
+_operators: list[torch.library.Library] = []
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,25 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
     return {way: operations / seconds[way] / 1e9 for way in WAYS}, errors
 
 
+def multiply_in_float32() -> bool:
+    """Let this process multiply bfloat16 matrices on the CPU in float32, if its processor has no such products.
+
+    Processors with AVX2 alone have none, and torch multiplies in plain loops there, 3 to 60 times as slowly. Results
+    are those of other processors: sums in float32, rounded once. Products of other types take some microseconds longer.
+    Where torch sees a GPU, whose attention the switch would concern, nothing is done. Returns whether it is done.
+    """
+    if _operators or HAS_BFLOAT16 or torch.cuda.is_available():
+        return bool(_operators)
+    _operators.append(torch.library.Library("aten", "IMPL"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        for name in ("mm", "addmm", "bmm", "baddbmm"):
+            for overload in ("", ".out"):
+                _operators[0].impl(name + overload, _product, "CPU")
+    torch.backends.cuda.enable_flash_sdp(False)  # the CPU's fused attention has products of its own
+    return True
+
+
 def packed(weight: torch.Tensor, uses: float = math.inf) -> torch.Tensor:
     """A weight (O, I) as oneDNN wants it, for ``product`` alone and without gradients; unchanged where that is no gain.
 
@@ -160,7 +183,7 @@ def packed(weight: torch.Tensor, uses: float = math.inf) -> torch.Tensor:
     cpu, dtype = torch.ops.mkldnn, weight.dtype
     if uses < WORTH_PACKING or weight.is_mkldnn or weight.device.type != "cpu" or platform.machine() not in X86:
         return weight
-    is_known = dtype == torch.float32 or (dtype == torch.bfloat16 and cpu._is_mkldnn_bf16_supported())
+    is_known = dtype == torch.float32 or (dtype == torch.bfloat16 and HAS_BFLOAT16)
     return cpu._reorder_linear_weight(weight.detach()) if is_known and torch.backends.mkldnn.is_available() else weight
 
 
@@ -263,6 +286,18 @@ class _BlasLinear(torch.autograd.Function):
         needs_inputs, needs_weight = ctx.needs_input_grad
         with of_vectors(grad_NO), torch.autocast("cpu", enabled=False):
             return grad_NO @ weight if needs_inputs else None, grad_NO.t() @ inputs_NI if needs_weight else None
+
+
+def _product(*operands: torch.Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None) -> torch.Tensor:
+    """left @ right of two operands; beta * added + alpha * left @ right of three."""
+    *added, left, right = operands
+    shape, dtype = (*left.shape[:-1], right.size(-1)), torch.float32 if left.dtype == torch.bfloat16 else left.dtype
+    beta = beta if added else 0
+    total = added[0].to(dtype).expand(shape).clone() if beta != 0 else left.new_empty(shape, dtype=dtype)
+    # In place: these operators stay torch's own.
+    multiply = total.addmm_ if total.dim() == 2 else total.baddbmm_
+    result = multiply(left.to(dtype), right.to(dtype), beta=beta, alpha=alpha).to(left.dtype)
+    return result if out is None else out.resize_(shape).copy_(result)
 
 
 def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:

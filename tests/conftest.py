@@ -12,7 +12,8 @@ import pickle
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,18 @@ def seed() -> None:
 
     torch.manual_seed(1)
     random.seed(1)
+
+
+@pytest.fixture(autouse=True)
+def own_products() -> Iterator[None]:
+    """Give every test torch's own products, whatever a training in bfloat16 before it needed on this processor."""
+    import torch
+
+    yield
+    products = sys.modules.get("fairseq_tiedemb.products")
+    if products is not None and products._operators:
+        products._operators.clear()
+        torch.backends.cuda.enable_flash_sdp(True)
 
 
 def run(

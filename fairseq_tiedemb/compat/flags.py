@@ -11,6 +11,7 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
+from ..products import multiply_in_float32
 from .mending import mend
 
 
@@ -33,6 +34,7 @@ def inference_in_bfloat16(original: Any, self: Any, cfg: Any) -> None:
     """
     if getattr(getattr(cfg, "common_eval", None), "path", None) and cfg.common.bf16:
         self.bfloat16()
+        multiply_in_float32()
     original(self, cfg)
 
 

@@ -138,7 +138,7 @@ class _HighwayRecurrence(torch.autograd.Function):
             grad_gates[k].unflatten(1, (2, size)).mul_(grad_state.unsqueeze(1))
             grad_state = torch.addcmul(grad_state, grad_state, transform[k], value=-1)
             if mask_BH is None:
-                grad_state.addmm_(grad_gates[k], weight_LGH[layer])
+                torch.addmm(grad_state, grad_gates[k], weight_LGH[layer], out=grad_state)
             else:
                 grad_state.addcmul_(torch.mm(grad_gates[k], weight_LGH[layer]), mask_BH)
 

@@ -108,7 +108,10 @@ def kernel_options(layers: int) -> tuple[bool, int, float, bool, bool, bool]:
 def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
     if inputs.device.type != "cpu":
         return False
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight_GH.dtype
+    is_autocast = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if is_autocast else weight_GH.dtype
+    if is_autocast and dtype == torch.bfloat16 and not products.HAS_BFLOAT16:
+        return True  # the kernel ends in an error
     units = BY_STEPS_FROM.get(dtype, torch.inf)
     if not torch.is_grad_enabled():
         if dtype == torch.float32 and len(inputs) == 1:

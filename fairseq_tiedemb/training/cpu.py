@@ -17,7 +17,7 @@ from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from ..products import EXACT, VARIABLE, WAYS, Products, even_linear, fast_products, use
+from ..products import EXACT, VARIABLE, WAYS, Products, even_linear, fast_products, multiply_in_float32, use
 from ..wrapping import wrap
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,8 @@ def trainings_choose_products(original: Any, self: Trainer, *args: Any, **kwargs
     if _in_use is None:  # fairseq-hydra-train, which imports the plugin when it has begun
         choose(None)
     original(self, *args, **kwargs)
+    if self.cfg.common.bf16 and not self.cuda and multiply_in_float32():
+        logger.warning("--bf16: this processor multiplies in float32, rounds to bfloat16, and gains no speed by it.")
 
 
 @wrap(Trainer, "state_dict")

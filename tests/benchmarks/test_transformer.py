@@ -133,6 +133,30 @@ def test_what_dropouts_random_bits_cost(dtype: torch.dtype, monkeypatch: pytest.
         print(f"  {name:14s} {statistics.median(times):7.3f} CPU s, {ratio(seconds, name, 'F.dropout')} of F.dropout's")
 
 
+@pytest.mark.benchmark
+@pytest.mark.skipif(products.HAS_BFLOAT16, reason="this processor has products in bfloat16")
+def test_bfloat16_where_it_is_multiplied_in_float32() -> None:
+    sample, criterion = sample_of(16), build_criterion("plain")
+    models = {dtype: build("plain").to(dtype) for dtype in (torch.float32, torch.bfloat16)}
+
+    def step(dtype: torch.dtype, ours: bool = False) -> None:
+        if ours:
+            assert products.multiply_in_float32()
+        try:
+            models[dtype].zero_grad(set_to_none=True)
+            criterion(models[dtype], sample)[0].backward()
+        finally:
+            products._operators.clear()
+            torch.backends.cuda.enable_flash_sdp(True)
+
+    ours, torchs, float32 = "bfloat16, in float32", "bfloat16, torch's loops", "float32"
+    contestants = {torchs: partial(step, torch.bfloat16), ours: partial(step, torch.bfloat16, True)}
+    seconds = interleave(contestants | {float32: partial(step, torch.float32)}, rounds=5)
+    print("forward and backward pass of 400 words in 16 sentences")
+    for name, times in seconds.items():
+        print(f"  {name:23s} {statistics.median(times):7.3f} CPU s, {ratio(seconds, name, float32)} of float32's time")
+
+
 def what_a_search_needs(model: Any, sample: dict[str, Any]) -> None:
     """The encoder, and of each step the products of all rows with the decoder's weights, packed beforehand."""
     layers = model.decoder.kept.last[1]

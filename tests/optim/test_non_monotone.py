@@ -60,7 +60,9 @@ def test_the_average_is_the_mean_of_all_weights_since() -> None:
 
 def test_a_training_averages_from_its_trigger_on_and_resumes(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     def trained(name: str, epochs: int) -> tuple[dict, str]:
-        text = train(lm_data, *AVERAGED, "--store-ema", "--max-epoch", epochs, "--save-dir", tmp_path / name)
+        # Of a loss that falls, and should rise, on every machine.
+        flags = (*AVERAGED, "--lr", 0.5, "--maximize-best-checkpoint-metric", "--store-ema", "--max-epoch", epochs)
+        text = train(lm_data, *flags, "--save-dir", tmp_path / name)
         return torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False), text
 
     whole, text = trained("whole", 6)
