@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors.torch
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT
@@ -65,8 +65,9 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
 
 def save(content: Folder, folder: Path) -> None:
     """Writes all into an empty folder."""
-    weights = {name: entry.float().contiguous() for name, entry in content.weights.items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    # Copied, since the library refuses tables that share their memory.
+    weights = {name: entry.float().contiguous().clone() for name, entry in content.weights.items()}
+    (folder / "model.safetensors").write_bytes(safetensors.torch.save(weights, {"format": "pt"}))
     for name, value in content.files.items():
         written = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         (folder / name).write_text(f"{written}\n", encoding="utf-8")
