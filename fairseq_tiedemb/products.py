@@ -25,7 +25,8 @@ functional: Any = torch.nn.functional
 linear = functional.linear  # which trainings replace by ``even_linear``
 attention = functional.scaled_dot_product_attention  # which ``use`` replaces by ``short_attention``
 X86 = ("x86_64", "AMD64")
-HAS_BFLOAT16 = platform.machine() not in X86 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+# A torch without oneDNN lacks the operator; bool() is False.
+HAS_BFLOAT16 = platform.machine() not in X86 or getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)()
 WAYS = ("blas", "onednn")
 VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
 # Relative error up to which a result counts as float32's: float32 has some 3e-7, TF32 2e-4, bfloat16 2e-3.
