@@ -82,16 +82,21 @@ def seed() -> None:
     random.seed(1)
 
 
-@pytest.fixture(autouse=True)
-def own_products() -> Iterator[None]:
-    """Give every test torch's own products, whatever a training in bfloat16 before it needed on this processor."""
+def multiply_as_torch_does() -> None:
+    """Undo ``products.multiply_in_float32``."""
     import torch
 
-    yield
     products = sys.modules.get("fairseq_tiedemb.products")
     if products is not None and products._operators:
         products._operators.clear()
         torch.backends.cuda.enable_flash_sdp(True)
+
+
+@pytest.fixture(autouse=True)
+def own_products() -> Iterator[None]:
+    """Give every test torch's own products, whatever a training in bfloat16 before it needed on this processor."""
+    yield
+    multiply_as_torch_does()
 
 
 def run(

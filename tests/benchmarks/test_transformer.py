@@ -25,6 +25,7 @@ from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.models import _parts
 from fairseq_tiedemb.modules.dropout import dropout
 
+from ..conftest import multiply_as_torch_does
 from ..models.common import dictionary
 from ..models.families import task_of
 from .conftest import STOCK_SEARCH, Record
@@ -146,8 +147,7 @@ def test_bfloat16_where_it_is_multiplied_in_float32() -> None:
             models[dtype].zero_grad(set_to_none=True)
             criterion(models[dtype], sample)[0].backward()
         finally:
-            products._operators.clear()
-            torch.backends.cuda.enable_flash_sdp(True)
+            multiply_as_torch_does()
 
     ours, torchs, float32 = "bfloat16, in float32", "bfloat16, torch's loops", "float32"
     contestants = {torchs: partial(step, torch.bfloat16), ours: partial(step, torch.bfloat16, True)}
