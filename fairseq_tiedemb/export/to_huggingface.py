@@ -65,9 +65,7 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
 
 def save(content: Folder, folder: Path) -> None:
     """Writes all into an empty folder."""
-    # Copied, since the library refuses tables that share their memory.
-    weights = {name: entry.float().contiguous().clone() for name, entry in content.weights.items()}
-    (folder / "model.safetensors").write_bytes(safetensors.torch.save(weights, {"format": "pt"}))
+    (folder / "model.safetensors").write_bytes(safetensors.torch.save(content.weights, {"format": "pt"}))
     for name, value in content.files.items():
         written = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         (folder / name).write_text(f"{written}\n", encoding="utf-8")
