@@ -32,6 +32,7 @@ case $1 in
     untied) options=(--arch gal_lm_small) ;;
     wt) options=(--arch gal_lm_small_wt) ;;
     wt-pr) options=(--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15) ;;
+    wt-pr-no-bias) options=(--arch gal_lm_small_wt --projection --projection-regularization 0.15) ;;
     *) # Merity et al.'s (2018) ingredients at this size
         arch=gal_lm_small_wt
         [[ $1 != without-tying ]] || arch=gal_lm_small

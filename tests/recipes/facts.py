@@ -79,6 +79,7 @@ ROWS: dict[str, dict[str, str | None]] = {
         "untied": "--arch gal_lm_small",
         "wt": "--arch gal_lm_small_wt",
         "wt-pr": "--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15",
+        "wt-pr-no-bias": "--arch gal_lm_small_wt --projection --projection-regularization 0.15",
         **dict.fromkeys(("awd", "awd-dropout", *INGREDIENTS), ""),
     },
     "train-ranking.sh": {
