@@ -54,7 +54,10 @@ def _tables(model: Any) -> tuple[Any, Tensor]:
     decoder = model.decoder
     embed = getattr(decoder, "embed_tokens", None)
     adaptive = isinstance(embed, AdaptiveInput) or getattr(decoder, "adaptive_softmax", None) is not None
-    if embed is None or adaptive:
+    layers = [getattr(decoder, name, None) for name in ("output_projection", "fc_out")]
+    # Stock fairseq's recurrent decoders have neither if they are tied; its fconv_lm's is normalised anew at each pass.
+    scores = hasattr(model, "output") or any(layers) or getattr(decoder, "share_input_output_embed", False)
+    if adaptive or not scores or getattr(embed, "weight", None) is None:
         got = f"{type(model).__name__} with {'adaptive tables' if adaptive else 'none'}"
         use = "one without --adaptive-input, --adaptive-softmax-cutoff"
         raise ValueError(f"CHECKPOINT: needs a model with one table for all words; got {got}. Use {use}.")
@@ -66,8 +69,6 @@ def _tables(model: Any) -> tuple[Any, Tensor]:
             got = f"{type(model).__name__} with {shown}"
             raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one with the full softmax.")
         return embed, tables[0]
-    layers = [getattr(decoder, name, None) for name in ("output_projection", "fc_out")]
-    # Stock fairseq's recurrent decoders have neither if they are tied.
     return embed, next((layer.weight for layer in layers if layer is not None), embed.weight)
 
 

@@ -3,7 +3,7 @@
 Weights trained with one value and loaded with another silently give wrong results. These options are therefore
 compared when training resumes, when a command overrides options, and when checkpoints are averaged.
 
-``SHARING`` applies to every family; a family with more such options has a list of its own as ``meaning`` of its class.
+``SHARING_AND_OUTPUT_LAYER`` applies to every family; one with more such options has a list as ``meaning`` of its class.
 A new option joins a list here, or the exceptions in tests/models/test_meaning.py with a reason.
 """
 
@@ -76,7 +76,7 @@ IN_FEEDFORWARD_LM = (*SHARING_AND_OUTPUT_LAYER, Choice("activation_fn", "tanh"),
 
 # With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (
-    *SHARING,
+    *SHARING_AND_OUTPUT_LAYER,
     *(Choice(option, False) for option in ("tie_adaptive_weights", "tie_adaptive_proj", "merge_src_tgt_embed")),
     *(Choice(option, False) for option in ("no_scale_embedding", "no_token_positional_embeddings")),
     *map(Choice, ("weight_softmax", "activation_fn", "encoder_attention_heads", "decoder_attention_heads")),

@@ -1,6 +1,7 @@
 """Token counts of the training text, and output biases that start by them."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,11 @@ def training_counts(task: Any) -> Tensor | None:
     return torch.from_numpy(counts) if counts.any() else None
 
 
-def start_biases(output: OutputLayer, start: str | None, task: Any) -> None:
-    """Initialises the output biases by ``--output-bias-init``; without a training text, unigram changes nothing."""
+def start_biases(output: OutputLayer, start: str | None, size: int, counts: Callable[[], Tensor | None]) -> None:
+    """Initialises biases of ``size`` words by ``--output-bias-init``; unigram changes nothing without ``counts``."""
     if start == "unigram":
-        counts = training_counts(task)
-        if counts is not None:  # else the biases come with a checkpoint
-            output.head.start_bias(unigram(counts).log())
+        found = counts()
+        if found is not None:  # else the biases come with a checkpoint
+            output.head.start_bias(unigram(found).log())
     elif start is not None:
-        size = len(task.target_dictionary)
         output.head.start_bias(torch.full((size,), 1 / size).log() if start == "uniform" else None)

@@ -3,8 +3,9 @@
 fairseq builds its model with the usual random numbers. Everything between input vectors and features remains fairseq's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from fairseq import models
@@ -45,11 +46,18 @@ TRANSLATION = Family(_widths, translates=True, bias=False, fairseqs=True, heads=
 LANGUAGE_MODEL = Family(_widths, bias=False, fairseqs=True)
 
 
-def register_presets(model: str) -> None:
-    """Registers every architecture of fairseq's ``model`` as ``tied_<architecture>`` of ``tied_<model>``."""
-    for arch in models.ARCH_MODEL_INV_REGISTRY[model]:
-        if f"tied_{arch}" not in models.ARCH_MODEL_REGISTRY:  # where a model with a dataclass already has its own name
-            models.register_model_architecture(f"tied_{model}", f"tied_{arch}")(models.ARCH_CONFIG_REGISTRY[arch])
+def register_tied(model: str, **options: Any) -> Callable[[Any], Any]:
+    """Registers a class as ``tied_<model>``, and fairseq's architectures of ``model`` as ``tied_<architecture>``."""
+
+    def register(cls: Any) -> Any:
+        cls.name = f"tied_{model}"
+        registered = models.register_model(cls.name, **options)(cls)
+        for arch in models.ARCH_MODEL_INV_REGISTRY[model]:
+            if f"tied_{arch}" not in models.ARCH_MODEL_REGISTRY:  # a model with a dataclass already has its own name
+                models.register_model_architecture(cls.name, f"tied_{arch}")(models.ARCH_CONFIG_REGISTRY[arch])
+        return registered
+
+    return register
 
 
 class FairseqsModel(TiedModel):
@@ -80,11 +88,12 @@ class FairseqsModel(TiedModel):
     def transplant(self, plan: Plan, args: Any, task: Any) -> None:
         """Replaces fairseq's tables by those of the plan, from the model's options and the task's counts of tokens."""
         decoder, encoder = self.decoder, getattr(self, "encoder", None)
+        words, counts = decoder.dictionary, cache(partial(training_counts, task))
         output = decoder.output_projection if decoder.adaptive_softmax is None else decoder.adaptive_softmax
         theirs = dict.fromkeys(("input", "decoder input"), decoder.embed_tokens)
         theirs |= dict.fromkeys(("output", "decoder output"), output)
         theirs["encoder input"] = getattr(encoder, "embed_tokens", None)
-        tables = build_tables(plan, decoder.dictionary, partial(training_counts, task), theirs=theirs)
+        tables = build_tables(plan, words, counts, theirs=theirs)
         if encoder is not None:
             encoder.embed_tokens = tables.inputs["encoder input"]
         decoder.embed_tokens = tables.inputs.get("decoder input") or tables.inputs.get("input") or decoder.embed_tokens
@@ -92,4 +101,5 @@ class FairseqsModel(TiedModel):
             decoder.projection = tables.output.projection
         decoder.output_projection = tables.output
         if encoder is None and plan.head not in (SOFTMAX, ADAPTIVE):
-            start_biases(tables.output, getattr(args, "output_bias_init", None) or "unigram", task)
+            start = getattr(args, "output_bias_init", None) or "unigram"
+            start_biases(tables.output, start, len(words), counts)

@@ -1,11 +1,11 @@
 """Base class of language models that read a stream of text and carry a state along it."""
 
-from typing import Any, ClassVar
+from functools import cache, partial
+from typing import Any
 
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
-from ..checkpoints.meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ..embedding import SharedEmbedding
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import Plan
@@ -19,8 +19,6 @@ from ._tied_model import TiedModel
 class StreamLM(TiedModel, FairseqLanguageModel):
     """A language model whose decoder is a ``StreamDecoder``."""
 
-    meaning: ClassVar[tuple[Choice, ...]] = SHARING_AND_OUTPUT_LAYER
-
     @classmethod
     def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> StreamDecoder:
         """Builds the layers around the tables; raises ValueError for options that do not fit."""
@@ -30,11 +28,12 @@ class StreamLM(TiedModel, FairseqLanguageModel):
     def build_model(cls, cfg: Any, task: Any) -> "StreamLM":
         """Builds the model; raises ValueError as ``plan_of``, ``build_decoder`` and ``load_and_freeze``."""
         plan, words = cls.plan_of(cfg, task), task.target_dictionary
-        tables = build_tables(plan, words, lambda: training_counts(task), projection=nn.Linear)
+        counts = cache(partial(training_counts, task))
+        tables = build_tables(plan, words, counts, projection=nn.Linear)
         model = cls(cls.build_decoder(cfg, words, plan, tables))
         model.reset_parameters(cfg)
         cheaper = plan.head not in (SOFTMAX, ADAPTIVE)
-        start_biases(model.output, cfg.output_bias_init or ("unigram" if cheaper else None), task)
+        start_biases(model.output, cfg.output_bias_init or ("unigram" if cheaper else None), len(words), counts)
         load_and_freeze(model.decoder.embed_tokens, cfg, "decoder", words)
         model.start(plan, cfg._name or cls.__name__)
         return model

@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor
 
-from ..checkpoints.meaning import SHARING, Choice
+from ..checkpoints.meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ..embedding import SharedEmbedding
 from ..head import Head
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
@@ -45,7 +45,7 @@ class TiedModel(BaseFairseqModel):
     family: ClassVar[Family]
     turned_on: ClassVar[tuple[str, ...]] = ()
     computes_loss: ClassVar[bool] = True
-    meaning: ClassVar[tuple[Choice, ...]] = SHARING
+    meaning: ClassVar[tuple[Choice, ...]] = SHARING_AND_OUTPUT_LAYER
     recipe: ClassVar[dict[str, Any]] = {}
     recipe_yields: ClassVar[bool] = False
 

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from fairseq.models import register_model
 from fairseq.models.lightconv import LightConvDecoder, LightConvModel
 from fairseq.models.lightconv_lm import LightConvLanguageModel
 from torch import Tensor
 
-from ..checkpoints.meaning import OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from ..outputs import OutputLayer
 from ..plan import Plan
 from ._fairseqs import (
@@ -16,7 +14,7 @@ from ._fairseqs import (
     FairseqsLMConfig,
     FairseqsModel,
     FairseqsTranslationConfig,
-    register_presets,
+    register_tied,
 )
 
 
@@ -53,7 +51,7 @@ class ConvolutionalModel(FairseqsModel):
         self.decoder.output_projection.__class__ = FeaturesAsTheyAre
 
 
-@register_model("tied_lightconv")
+@register_tied("lightconv")
 class TiedLightConvModel(ConvolutionalModel, LightConvModel):
     """fairseq's ``lightconv`` with a sharing method; DynamicConv unless ``--encoder-conv-type lightweight`` is given.
 
@@ -62,7 +60,6 @@ class TiedLightConvModel(ConvolutionalModel, LightConvModel):
     Source: Wu et al. 2019; Liu et al. 2020, section 3.1.2.
     """
 
-    name = "tied_lightconv"
     family = TRANSLATION
     own_options = FairseqsTranslationConfig
 
@@ -75,15 +72,9 @@ class TiedLightConvModel(ConvolutionalModel, LightConvModel):
         return super().build_model(args, task)
 
 
-@register_model("tied_lightconv_lm")
+@register_tied("lightconv_lm")
 class TiedLightConvLanguageModel(ConvolutionalModel, LightConvLanguageModel):
     """fairseq's ``lightconv_lm`` with a sharing method, also for adaptive input; like ``tied_transformer_lm``."""
 
-    name = "tied_lightconv_lm"
     family = LANGUAGE_MODEL
     own_options = FairseqsLMConfig
-    meaning = (*SHARING_IN_FAIRSEQS_MODELS, *OUTPUT_LAYER)
-
-
-register_presets("lightconv")
-register_presets("lightconv_lm")

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
 from ..plan import Plan
-from ._fairseqs import TRANSLATION, FairseqsModel, FairseqsTranslationConfig, register_presets
+from ._fairseqs import TRANSLATION, FairseqsModel, FairseqsTranslationConfig, register_tied
 from ._search import SearchDecoder, SearchEncoder
 
 
-@register_model("tied_transformer")
+@register_tied("transformer")
 class TiedTransformerModel(FairseqsModel, TransformerModel):
     """fairseq's ``transformer`` with a sharing method, factorised embeddings, and a loss without all logits in memory.
 
@@ -20,7 +19,6 @@ class TiedTransformerModel(FairseqsModel, TransformerModel):
     Source: Vaswani et al. 2017; Liu et al. 2020, section 3.1.2.
     """
 
-    name = "tied_transformer"
     family = TRANSLATION
     own_options = FairseqsTranslationConfig
 
@@ -28,6 +26,3 @@ class TiedTransformerModel(FairseqsModel, TransformerModel):
         """Replaces the tables, and the classes of encoder and decoder."""
         super().transplant(plan, args, task)
         self.encoder.__class__, self.decoder.__class__ = SearchEncoder, SearchDecoder
-
-
-register_presets("transformer")

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-from ..checkpoints.meaning import OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
-from ._fairseqs import LANGUAGE_MODEL, FairseqsLMConfig, FairseqsModel, register_presets
+from ._fairseqs import LANGUAGE_MODEL, FairseqsLMConfig, FairseqsModel, register_tied
 
 
 @dataclass
@@ -14,7 +12,7 @@ class TiedTransformerLanguageModelConfig(FairseqsLMConfig, TransformerLanguageMo
     """Options of fairseq's ``transformer_lm``, and those of shared embeddings and output layers."""
 
 
-@register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
+@register_tied("transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
 class TiedTransformerLanguageModel(FairseqsModel, TransformerLanguageModel):
     """fairseq's ``transformer_lm`` with a sharing method, also for adaptive input (``--adaptive-input``).
 
@@ -23,9 +21,4 @@ class TiedTransformerLanguageModel(FairseqsModel, TransformerLanguageModel):
     Source: Baevski & Auli 2019 (adaptive input); Liu et al. 2020.
     """
 
-    name = "tied_transformer_lm"
     family = LANGUAGE_MODEL
-    meaning = (*SHARING_IN_FAIRSEQS_MODELS, *OUTPUT_LAYER)
-
-
-register_presets("transformer_lm")

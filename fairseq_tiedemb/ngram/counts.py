@@ -69,12 +69,13 @@ def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> It
     In the order of the text every search would begin in memory that is not in the cache. `keys` are those of all orders
     from 1, as in ``Level``, `tokens` (N,) the text, and `size` is the number of indices.
     """
-    following = np.append(tokens[1:], np.int32(BOS))
+    words = tokens.astype(np.int64)  # of which keys are made
+    following = np.append(words[1:], BOS)
     ends = np.flatnonzero(following != BOS)
-    wanted = (tokens * np.int64(size) + following)[ends]
+    wanted = (words * size + following)[ends]
     order = np.argsort(wanted)
     ends, wanted = ends[order], wanted[order]
-    histories = tokens[ends].astype(np.int64)
+    histories = words[ends]
     for known in keys[1:]:
         ids = index_of(known, wanted)
         seen = np.flatnonzero(ids >= 0)

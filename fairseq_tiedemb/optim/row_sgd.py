@@ -1,6 +1,5 @@
 """Stochastic gradient descent for tables of which an update changes only a few rows."""
 
-import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from ..option_checks import option
+from ..option_checks import Range, check_ranges, option
 from ..sparse_rows import sum_of_rows
 
 
@@ -58,6 +57,7 @@ class RowSGDConfig(FairseqDataclass):
     clip_row_norm: float = option(
         0.0,
         "clip a row's gradient, summed over the batch, to this norm (not that of skip-gram's steps); 0: no clipping",
+        needs=Range("a number from 0 on", "0 for no clipping", at_least=0),
     )
     lr: list[float] = II("optimization.lr")
 
@@ -74,9 +74,7 @@ class FairseqRowSGD(FairseqOptimizer):
 
     def __init__(self, cfg: RowSGDConfig, params: Any):
         super().__init__(cfg)
-        if not 0 <= cfg.clip_row_norm < math.inf:
-            needs = "a number from 0 on"
-            raise ValueError(f"--clip-row-norm: needs {needs}; got {cfg.clip_row_norm}. Use 0 for no clipping.")
+        check_ranges(RowSGDConfig, cfg)
         self._optimizer = RowSGD(params, **self.optimizer_config)
 
     @property

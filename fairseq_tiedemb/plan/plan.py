@@ -109,6 +109,8 @@ def make_plan(options: Any, family: Family, target: Words, source: Words, *, tur
         tied = settings.on("tie_adaptive_weights")
     rules.check_widths(settings, widths, width)
     rules.check_head(settings, head, method, tied=tied)
+    if tied and not family.translates:
+        rules.check_predicted_words(settings, head, source, target)
     constants = Constants.of(options)
     rules.check_constants(settings, head, constants)
     chosen = head.options_of(options)

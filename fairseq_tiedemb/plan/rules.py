@@ -96,6 +96,14 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
         raise ValueError(f"{asked_by}: needs one file of vectors for the shared table; got {got}. Use one of them.")
 
 
+def check_predicted_words(settings: Settings, head: OutputHead, source: Words, target: Words) -> None:
+    """Raises ValueError for fewer words than a tied table has, if the output layer or its biases are made from them."""
+    if len(source) != len(target) and (head.name != SOFTMAX or settings("output_bias_init")):
+        needs = f"an output table of its own, or --output-layer {SOFTMAX} without --output-bias-init"
+        got = f"{len(target)} of {len(source)} words with a tied --output-layer {head.name}"
+        raise ValueError(f"--output-dictionary-size: needs {needs}; got {got}. Leave it out.")
+
+
 def merged(source: Words, target: Words) -> list[str]:
     """The words of the dictionary into which fairseq merges both."""
     return source.symbols + [word for word in target.symbols if word not in source.indices]

@@ -39,10 +39,11 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
         raise ValueError(f"CHECKPOINT: needs {needs}; got {trained.path}, without one. Use {use}.")
     changes = {TYING: True}
     tied = trained.built(trained.task, **changes)
-    widths = [weights[f"{name}weight"].size(-1) for name in SHARED if f"{name}weight" in weights]
-    if len(set(widths)) > 1:
-        got = " and ".join(map(str, widths))
-        raise ValueError(f"CHECKPOINT: needs input and output vectors of one width; got {got}. Use a new training.")
+    shapes = [weights[f"{name}weight"].shape for name in SHARED if f"{name}weight" in weights]
+    for place, needs in ((1, "input and output vectors of one width"), (0, "input and output tables of as many words")):
+        if len({shape[place] for shape in shapes}) > 1:
+            got = " and ".join(str(shape[place]) for shape in shapes)
+            raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use a new training.")
     state = trained.start(tied, lambda old: {key: _tied(old, key, way) for key in tied.state_dict()}, model=changes)
     return state, f"input and output are one table, by --from {way}; it needs training with {flag_of(TYING)}"
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fairseq.models.fconv import FConvDecoder
+from fairseq.models.fconv_lm import FConvLanguageModel
 from torch import Tensor, nn
 
 from fairseq_tiedemb.analysis.input_updates import input_updates
@@ -181,11 +183,15 @@ def test_models_without_a_row_for_each_word_are_refused() -> None:
     adaptive = build("transformer_lm", **BANDS)
     bare, tree, short = (build("transformer_lm", ours=False) for _ in "123")
     bare.decoder = nn.Module()
+    of_characters = build("transformer_lm", character_embeddings=True)
+    convolutional = FConvLanguageModel(FConvDecoder(dictionary(WORDS), 8, attention=False))
     tree.output = SimpleNamespace(tables=dict)
     short.output = SimpleNamespace(tables=lambda: {"words": nn.Embedding(5, 4)})
     for model, message in (
         (adaptive, r"a model with one table .* got \w+ with adaptive tables"),
         (bare, r"a model with one table .* got \w+ with none"),
+        (of_characters, r"a model with one table .* got \w+ with none"),
+        (convolutional, "a model with one table .* got FConvLanguageModel with none"),
         (tree, "an output table with a row for each of .* with none"),
         (short, r"an output table with a row for each of .* with \(5, 4\)"),
     ):

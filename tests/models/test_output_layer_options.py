@@ -16,6 +16,7 @@ from fairseq import tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from fairseq_tiedemb.models import _counts
 from fairseq_tiedemb.models._counts import training_counts
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 
@@ -94,6 +95,16 @@ def test_counts_are_those_of_the_text_that_is_trained_on(folders: list[Path], tm
     for counts, folder in zip(found, folders, strict=True):
         torch.testing.assert_close(counts, training_counts(task([folder])))
     assert not found[0].equal(found[1])
+
+
+@pytest.mark.parametrize("arch", ["tied_lstm_lm", "transformer_lm"])
+def test_the_training_text_is_counted_once(arch: str, folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the noise and for the biases, of a text that may take minutes."""
+    read: list[Any] = []
+    opened = _counts.open_stream
+    monkeypatch.setattr(_counts, "open_stream", lambda *args, **kwargs: (read.append(args), opened(*args, **kwargs))[1])
+    build(task(folders), arch, output_layer="nce")
+    assert len(read) == len(folders)
 
 
 def test_words_beyond_the_output_dictionary_count_as_unknown(folders: list[Path]) -> None:

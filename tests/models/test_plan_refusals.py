@@ -37,6 +37,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
     ),
     ("lstm_nmt_twwt", {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"}, "got .*'a.txt' and .*'b.txt'"),
+    *(
+        (preset, {**tied, "source": MORE}, f"--output-dictionary-size: needs .*; got 20 of 22 words with .* {head}. L")
+        for preset, tied, head in (
+            ("tied_lstm_lm", {**DECODER, "output_layer": "nce"}, "nce"),
+            ("tied_lstm_lm", {**DECODER, "output_bias_init": "uniform"}, "softmax"),
+            ("tied_lstm_lm", {**DECODER, **CUTOFF}, "adaptive"),
+            ("transformer_lm", {**DECODER, "output_layer": "short-list"}, "short-list"),
+            ("lightconv_lm", BANDS, "adaptive"),
+        )
+    ),
     ("feedforward_lm", {"output_layer": "adaptive"}, "needs a recurrent language model, .* got --arch feedforward_lm"),
     # Constants.
     ("tied_lstm_lm", {"logit_soft_cap": 0.0}, "--logit-soft-cap: needs a positive, finite number; got 0.0. Use 30"),

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from fairseq_tiedemb.ngram import SMOOTHINGS, SmoothedModel, Vocabulary, count_ngrams
+from fairseq_tiedemb.ngram.counts import look_up
 from fairseq_tiedemb.ngram.jelinek_mercer import bucket, estimate_weights
 from fairseq_tiedemb.ngram.smoothing import good_turing
+from fairseq_tiedemb.ngram.text import BOS, EOS
 
 from .oracle import Oracle
 from .texts import distribution, histories, random_text, read_text
@@ -60,6 +62,15 @@ def test_perplexity_of_a_text(name, form, tmp_path):
     _, tokens = read_text(tmp_path, other, vocabulary)
     assert model.perplexity(tokens) == pytest.approx(oracle.perplexity(other, 3), rel=1e-9)
     assert model.title.endswith(", back-off") == (form != SMOOTHINGS[name].forms[0])
+
+
+def test_keys_of_a_large_vocabulary_are_64_bits_wide():
+    """numpy 1 multiplies 32-bit words by a number in 32 bits, too few for the square of 46,341."""
+    size, words = 60_000, np.arange(59_000, 60_000, dtype=np.int32)
+    tokens = np.concatenate(([BOS], words, [EOS], [BOS], words[:9], [EOS])).astype(np.int32)
+    levels = count_ngrams(tokens, 2, size, continuation=False)
+    found = [len(match.seen) for match in look_up([level.keys for level in levels], tokens, size)]
+    assert found == [len(tokens) - 2]  # pairs of neighbours, but for those of two sentences
 
 
 @pytest.mark.parametrize(("name", "form"), METHODS)

@@ -97,6 +97,11 @@ REFUSALS = {
         ("--arch", "transformer", *TRANSLATION[2:], "--decoder-output-dim", 12),
         "needs input and output vectors of one width; got 8 and 12. Use a new",
     ),
+    "fewer words": (
+        "tie",
+        (*LM, *SIZES, "--output-dictionary-size", 9),
+        "needs input and output tables of as many words; got 10 and 9. Use a new",
+    ),
     "fairseq's lstm": ("tie", STOCK, "needs an output table that .* got .*model.pt, without one. Use a new"),
     "fairseq's lstm, one table": (
         "untie",
