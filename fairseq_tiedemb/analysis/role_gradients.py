@@ -52,7 +52,7 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
 def _tables(model: Any) -> tuple[Any, Tensor]:
     """Returns the input embedding's module, and the output table."""
     decoder = model.decoder
-    embed = getattr(decoder, "embed_tokens", None)
+    embed: Any = getattr(decoder, "embed_tokens", None)
     adaptive = isinstance(embed, AdaptiveInput) or getattr(decoder, "adaptive_softmax", None) is not None
     layers = [getattr(decoder, name, None) for name in ("output_projection", "fc_out")]
     # Stock fairseq's recurrent decoders have neither if they are tied; its fconv_lm's is normalised anew at each pass.
