@@ -15,7 +15,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq)
 
-from .conftest import USER_DIR, RunCommand
+from .conftest import USER_DIR, RunCommand, configuration
 from .models import families, recurrent_lms
 from .models.common import dictionary
 from .untrained import write_checkpoint
@@ -86,6 +86,18 @@ def test_writing_in_the_background_needs_its_package(monkeypatch: pytest.MonkeyP
         parsed(*flags)
     monkeypatch.setattr("fairseq_tiedemb.compat.flags.find_spec", lambda name: name)
     assert parsed(*flags).write_checkpoints_asynchronously
+
+
+@pytest.mark.parametrize("window", [-4, 30, 31])
+def test_a_context_window_leaves_words(window: int) -> None:
+    def parse(window: int) -> Any:
+        flags = ("--path", "x.pt", "--tokens-per-sample", 30, "--context-window", window)
+        return configuration(options.get_eval_lm_parser(), Path("data"), *flags)
+
+    message = f"^--context-window: needs 0 or more, and less than the 30 of --tokens-per-sample; got {window}. Use f"
+    with pytest.raises(ValueError, match=message):
+        parse(window)
+    assert parse(29).eval_lm.context_window == 29
 
 
 def test_validation_takes_the_task_of_the_checkpoint(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """fairseq's commands end in the message alone where this package refuses; every other error keeps its traceback."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,8 @@ def test_what_fairseq_refuses_by_name_is_no_fault(
     assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
     error = error_of(lambda: generate(parallel_data, "--path", tmp_path / "none.pt"))
     assert str(refusals.refusal(error)).startswith(f"Model file not found: {tmp_path}/none.pt")
+    error = error_of(lambda: generate(parallel_data, "--path", tmp_path))
+    assert re.match(f"{tmp_path}: needs a whole checkpoint; .* Is a directory", str(refusals.refusal(error)))
     search = DiverseBeamSearch(Dictionary(), 2, 0.5)
     tiny = "--arch lstm_nmt --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
     write_checkpoint(tmp_path / "model.pt", parallel_data, *tiny.split(), "--decoder-out-embed-dim", "8")

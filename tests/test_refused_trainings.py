@@ -40,6 +40,7 @@ OF_TRANSLATION: Refusals = [
         "--restore-file a.pt --finetune-from-model b.pt",
         "--finetune-from-model: needs to be alone; got b.pt and --resto",
     ),
+    ("--continue-once a.pt --finetune-from-model b.pt", "needs to be alone; got b.pt and --continue-once a.pt. Use o"),
     ("--finetune-from-model /", "--finetune-from-model: needs a checkpoint; got /, which is none. Use another path"),
     ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0. Use 0.1"),
 ]

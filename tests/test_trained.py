@@ -299,6 +299,30 @@ def test_tables_refuse_another_order_of_words(
         command("vectors", table, "--dict", wrong, "--output", output)
 
 
+@pytest.mark.parametrize("size", [9, 16])
+def test_another_size_of_the_output_is_refused(
+    size: int, train: InProcess, lm_data: Path, tmp_path: Path, cli: Cli
+) -> None:
+    def flags(words: int) -> tuple[object, ...]:
+        return "--task", "language_modeling", "--output-dictionary-size", words
+
+    path, other = trained(train, lm_data, tmp_path, *LM, *flags(size)), 25 - size
+    message = f"^--output-dictionary-size: needs {size}, as in the checkpoint's training; got {other}. Use the same.$"
+    with pytest.raises(ValueError, match=message):
+        train(lm_data, *LM, *flags(other), "--max-update", 4, "--save-dir", tmp_path)
+    with pytest.raises(ValueError, match=message):
+        run("eval-lm", lm_data, *flags(other), "--path", path)
+    run("eval-lm", lm_data, *flags(size), "--path", path)
+    second = trained(train, lm_data, tmp_path / "other", *LM, *flags(other))
+    with pytest.raises(ValueError, match="^--inputs: needs models trained with one dictionary; got .* output diction"):
+        command("average", "--inputs", path, second, "--output", tmp_path / "mean.pt")
+    # Up to version 0.1.39 checkpoints knew the whole list alone.
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    del state["task_state"]["dictionaries_of_training"]["output"]
+    torch.save(state, path)
+    run("eval-lm", lm_data, *flags(size), "--path", path)
+
+
 def test_a_checkpoint_without_a_fingerprint_loads_as_ever(
     translator: Path, other_order: Path, capsys: pytest.CaptureFixture
 ) -> None:

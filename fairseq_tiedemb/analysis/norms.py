@@ -95,7 +95,7 @@ def with_counts(
         sizes = ", ".join(f"{one.size:,}" for one in tables)
         needs = f"as many words as a table has rows ({sizes})"
         got = f"{len(words):,}, including fairseq's special symbols, in {dictionary}"
-        raise ValueError(f"--dictionary: needs {needs}; got {got}. Use the dict.txt of the training.")
+        raise ValueError(f"--dictionary: needs {needs}; got {got}. Use one for these rows, or leave it out.")
     # The dictionaries of two languages may have the same size.
     matching = [
         one for one in fitting if not all(is_another(words, trained_with.get(side_of(name))) for name in one.names)

@@ -19,6 +19,7 @@ from .mending import mend, mend_now
 logger = logging.getLogger(__name__)
 
 UNSAFE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+UNREADABLE = (OSError, LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException)
 
 
 @mend_now
@@ -75,12 +76,12 @@ def one_way_to_read() -> None:
 def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
     """Name the file, and give the reason, when a checkpoint is refused.
 
-    Without it: errors about missing content do not name the file, and a model of a plugin that was not imported raises
-    `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq gives the reason.
+    Without it: errors about missing content do not name the file, folders end in a traceback, and a model of a plugin
+    that was not imported raises `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq gives the reason.
     """
     try:
         state = original(path, *args, **kwargs)
-    except (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException) as error:
+    except UNREADABLE as error:
         raise ValueError(refusal(path, error)) from error
     cfg = state.get("cfg")
     known = {"task": tasks.TASK_REGISTRY, "model": models.MODEL_REGISTRY | models.ARCH_MODEL_REGISTRY}

@@ -111,12 +111,17 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
 
 
 @mend(options, "parse_args_and_arch")
-def asynchronous_writing_needs_iopath(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse `--write-checkpoints-asynchronously` if iopath is missing.
+def flags_fit(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse a `--context-window` that leaves no words, and `--write-checkpoints-asynchronously` if iopath is missing.
 
-    Without it: fairseq-train logs an error and ends with status 0 (fairseq_cli/train.py:76). Goes when it has another.
+    Without it: fairseq-eval-lm ends in ZeroDivisionError; fairseq-train logs an error and ends with status 0
+    (fairseq_cli/train.py:76). Goes when both end in a refusal.
     """
     parsed = original(*args, **kwargs)
+    window, row = (getattr(parsed, name, None) for name in ("context_window", "tokens_per_sample"))
+    if window and row is not None and not 0 < window < row:
+        needs, use = f"0 or more, and less than the {row} of --tokens-per-sample", "fewer, such as half of them"
+        raise ValueError(f"--context-window: needs {needs}; got {window}. Use {use}.")
     if getattr(parsed, "write_checkpoints_asynchronously", False) and not find_spec("iopath"):
         needs, use = "the package iopath", "pip install iopath, or leave it out"
         raise ValueError(f"--write-checkpoints-asynchronously: needs {needs}; got a Python without it. Use {use}.")

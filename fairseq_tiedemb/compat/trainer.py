@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecay
 from fairseq.trainer import Trainer
 from omegaconf import open_dict
 
+from ..option_checks import flag_of
 from ..wrapping import wrap
 from .mending import mend, mend_now
 
@@ -96,17 +98,12 @@ def numbers_of_a_training(original: Any, self: Trainer) -> None:
     Without it: `--update-freq 0` ends in ZeroDivisionError; `--clip-norm -1`, or nan, does not clip; a negative
     `--max-epoch` trains nothing, a negative `--lr` away from the data. Goes when fairseq checks them.
     """
-    given = self.cfg.optimization
-    for flag, values, least in (
-        ("--update-freq", given.update_freq, 1),
-        ("--clip-norm", [given.clip_norm], 0),
-        ("--max-epoch", [given.max_epoch], 0),
-        ("--max-update", [given.max_update], 0),
-        ("--lr", given.lr, 0),
-    ):
-        for value in values:
+    for name, least in {"update_freq": 1, "clip_norm": 0, "max_epoch": 0, "max_update": 0, "lr": 0}.items():
+        given = self.cfg.optimization[name]
+        for value in given if isinstance(given, Sequence) else [given]:
             if not value >= least:
-                raise ValueError(f"{flag}: needs {least} or more; got {value}. Use {least or 'a positive number'}.")
+                use = least or "a positive number"
+                raise ValueError(f"{flag_of(name)}: needs {least} or more; got {value}. Use {use}.")
     original(self)
 
 
@@ -304,10 +301,8 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
     except Exception as error:
         reason = error.__context__
         if "parameter group" in str(error):
-            got = f"those of {filename}: {error}"
-            raise ValueError(
-                f"--optimizer: needs the parameters of its state; got {got}. Use --reset-optimizer."
-            ) from None
+            got, use = f"those of {filename}: {error}", "--reset-optimizer"
+            raise ValueError(f"--optimizer: needs the parameters of its state; got {got}. Use {use}.") from None
         if "Cannot load model parameters" not in str(error):
             raise
         if isinstance(reason, ValueError):

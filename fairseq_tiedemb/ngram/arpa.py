@@ -42,9 +42,6 @@ class Tables(NamedTuple):
     backoffs: list[Reals]
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
 def write(tables: Tables, words: Sequence[str], file: TextIO) -> None:
     """Writes a model's tables; `words` are in the order of their indices, <s> and </s> first."""
     file.write("\\data\\\n")
@@ -72,9 +69,6 @@ def _lines(tables: Tables, n: int, chunk: slice, words: Sequence[str]) -> Iterat
 
 def _log10(values: Reals) -> list[float]:
     return np.log10(values, out=np.full(len(values), LOG_ZERO), where=values > 0).tolist()
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read(path: str | Path, *, flag: str) -> tuple[Vocabulary, Tables]:

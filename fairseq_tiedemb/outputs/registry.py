@@ -75,13 +75,13 @@ class OutputHead:
         return options
 
     def parse(self, text: str | None) -> Any:
-        """The options in ``NAME=VALUE,...``; raises ValueError for unknown names, and for values of another type."""
+        """The options in ``NAME=VALUE,...``; raises ValueError for unknown and repeated names, and other values."""
         types = typing.get_type_hints(self.options)
         values: dict[str, Any] = {}
         for item in filter(None, (text or "").split(",")):
             name, _, value = item.strip().partition("=")
-            if name not in types:
-                needs, got, use = f"options of {self.name}", repr(name), f"Use {', '.join(types)}"
+            if name not in types or name in values:
+                needs, got, use = f"options of {self.name}, each once", repr(name), f"Use {', '.join(types)}"
                 if not types:
                     needs, got = "an output layer with options", f"{name!r} with {self.name}, which has none"
                     use = "Leave it out"

@@ -29,11 +29,7 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
 }
 RANGES = {
     "batch_size": Range("at least 1 row", "20, say", at_least=1),
-    "tokens_per_sample": Range(
-        "at least 1 token of a row in a batch",
-        "20, say, and no --context-window, which fairseq-eval-lm subtracts from it",
-        at_least=1,
-    ),
+    "tokens_per_sample": Range("at least 1 token of a row in a batch", "20, say", at_least=1),
 }
 
 

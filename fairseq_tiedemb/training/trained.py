@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 # Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
 MERGED_KEY = "merged"
+OUTPUT = "output"
 
 # Parameters that belong to a sharing method.
 OF_METHOD = re.compile(r"\.(method_parameters|feature_map)\.")
@@ -40,9 +41,10 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     (trainer.py:585); a dictionary in another order swaps the words' vectors. `--finetune-from-model` may change both,
     and logs it. The options are the `meaning` of a model's class (checkpoints/meaning.py). Goes when fairseq compares.
     """
-    if cfg.finetune_from_model and cfg.restore_file != "checkpoint_last.pt":
-        got = f"{cfg.finetune_from_model} and --restore-file {cfg.restore_file}"
-        raise ValueError(f"--finetune-from-model: needs to be alone; got {got}. Use one of them.")
+    for name in ("restore_file", "continue_once"):
+        if cfg.finetune_from_model and cfg[name] not in (None, "checkpoint_last.pt"):
+            got = f"{cfg.finetune_from_model} and {flag_of(name)} {cfg[name]}"
+            raise ValueError(f"--finetune-from-model: needs to be alone; got {got}. Use one of them.")
     # fairseq trains anew, and says so in its log alone, if the file is missing.
     name = "restore_file"
     if cfg.restore_file == "checkpoint_last.pt":
@@ -163,9 +165,14 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def fingerprints(task: Any, *, merged: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the fingerprints of a task's dictionaries, by side; `merged` are those that fairseq will make into one."""
-    dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target")}
+    """Return the fingerprints of a task's dictionaries, by side; `merged` are those that fairseq will make into one.
+
+    A language model's "output" is what `--output-dictionary-size` leaves of "target", where fairseq keeps all symbols.
+    """
+    dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target", OUTPUT)}
     words = {side: given.symbols for side, given in dictionaries.items() if isinstance(given, Dictionary)}
+    if OUTPUT in words:
+        words[OUTPUT] = words[OUTPUT][: len(dictionaries[OUTPUT])]
     if merged:
         words = dict.fromkeys(words, list(dict.fromkeys(word for symbols in words.values() for word in symbols)))
     return {side: fingerprint(symbols) for side, symbols in words.items()}
@@ -180,6 +187,10 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
     for side, present in fingerprints(task, merged=MERGED_KEY in (state.get(KEY) or {})).items():
         expected = kept.get(side) or present
         if present != expected:
+            if side == OUTPUT:
+                file, old, new = "--output-dictionary-size", expected["size"], present["size"]
+                yield file, old, new, f"{file}: needs {old}, as in the checkpoint's training; got {new}. Use the same."
+                continue
             language = getattr(task.cfg, f"{side}_lang", None)
             file = f"dict.{language}.txt" if language else "dict.txt"
             old = f"{expected['size']} words"

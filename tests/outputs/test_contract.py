@@ -281,7 +281,8 @@ def test_options_are_typed() -> None:
     assert OWN.parse(None) == Options()
     assert OWN.parse("temperature=1.5, steps=4,warm=True,name=b") == Options(1.5, 4, True, "b")
     for text, got in (
-        ("warmth=2", r"needs options of own; got 'warmth'. Use temperature, steps, warm, name"),
+        ("warmth=2", r"needs options of own, .*; got 'warmth'. Use temperature, steps, warm, name"),
+        ("steps=1,warm=True,steps=2", r"needs options of own, each once; got 'steps'. Use temp"),
         ("steps=2.5", r"needs steps=INT; got steps=2.5"),
         ("warm=maybe", r"needs warm=BOOL; got warm=maybe"),
         ("temperature", r"needs temperature=FLOAT; got temperature=. Use"),

@@ -221,6 +221,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
     "line": (STREAM, NEW, ["--pieces", "words"], "--pieces: needs lines of .*; got 'x' in line 2 of words. Use lines"),
     "two": (STREAM, NEW, ["--dictionary", "b"], "--dictionary: needs 1 at most for this model; got 2. Use"),
     "missing": (STREAM, NEW, ["gone"], "--dictionary: needs a file; got gone, which is none"),
+    "empty": (STREAM, "", [], r"--dictionary: needs the dict.*; got .*dict.txt \(without words\). Use the one"),
     "masked": (
         ("--task", "masked_lm", "--arch", "roberta_base", *OF_ENCODER),
         NEW,

@@ -40,7 +40,7 @@ def set_up(data: Path, *flags: str) -> ContiguousLMTask:
         ("--sample-break-mode complete", r"--sample-break-mode: needs none \(one stream\) or eos .* got complete. Use"),
         ("--sample-break-mode complete_doc", "got complete_doc. Use --task language_modeling"),
         ("--tokens-per-sample 0", "--tokens-per-sample: needs at least 1 token of a row in a batch; got 0. Use 20"),
-        ("--tokens-per-sample -5", "got -5. Use 20, say, and no --context-window"),
+        ("--tokens-per-sample -5", "got -5. Use 20, say"),
         ("--add-bos-token", "--add-bos-token: needs to be left out with one stream of text; got True. Use --sample-b"),
         ("--self-target", "--self-target: needs to be left out .* got True"),
         ("--past-target", "--past-target: needs to be left out .* got True"),
