@@ -70,8 +70,7 @@ class Head(nn.Module):
     ) -> OutputLoss:
         """``loss`` with several targets per feature vector.
 
-        ``rows_N`` has the row of ``features_nD`` for each target, not falling; each feature vector has at least one
-        target.
+        ``rows_N`` has the row of ``features_nD`` for each target, not falling; each feature vector has a target.
         """
         return self.loss(features_nD.index_select(0, rows_N), target_N, options)
 

@@ -95,13 +95,7 @@ def output_loss(
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        features: Tensor,
-        table: Tensor,
-        scale: Tensor | None,
-        offset: Tensor | None,
-        target: Tensor,
-        objective: Objective,
+        ctx: Any, features: Tensor, table: Tensor, scale: Any, offset: Any, target: Tensor, objective: Objective
     ) -> tuple[Tensor | None, ...]:
         device = "cpu" if features.is_meta else features.device.type  # meta tensors have no autocast
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32

@@ -25,7 +25,7 @@ from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
-from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv1dTBC, DynamicConv_scripatable
 from fairseq.nan_detector import NanDetector
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -283,6 +283,21 @@ def test_a_dynamic_convolution_holds_no_leftover_of_memory(conv_bias: bool) -> N
     convolution.reset_parameters()
     assert convolution.conv_bias.tolist() == [[[0.0] * 16]]
     assert convolution.conv_bias.requires_grad == conv_bias
+
+
+@pytest.mark.parametrize("words", [1, 2, 6, 7, 9])
+def test_a_dynamic_convolution_has_the_same_filters_in_short_batches(words: int) -> None:
+    """Those of a longer batch, of a search, and of fairseq's other class, with kernels of 7 words."""
+    torch.manual_seed(1)
+    options: dict[str, Any] = {"kernel_size": 7, "num_heads": 2, "padding_l": 6, "weight_softmax": True}
+    convolution = DynamicConv_scripatable(8, **options).double()
+    other = DynamicConv1dTBC(8, **options).double()
+    other.weight_linear.load_state_dict(convolution.weight_linear.state_dict())
+    x, steps = torch.randn(9, 3, 8, dtype=torch.double), {}
+    expected = other(x, unfold=False)[:words]
+    torch.testing.assert_close(convolution(x[:words]), expected)
+    torch.testing.assert_close(torch.jit.script(convolution)(x[:words]), expected)
+    torch.testing.assert_close(torch.cat([convolution(x[t : t + 1], steps) for t in range(words)]), expected)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ def load_dictionary(path: Path, *, flag: str) -> Any:
         use = "Use a folder of fairseq-preprocess; with --only-source it has a dict.txt."
         raise ValueError(f"{flag}: needs a file; got {path}, which is none. {use}")
     try:
-        dictionary = Dictionary.load(str(path))
-        if len(dictionary) == dictionary.nspecial:
+        if len(dictionary := Dictionary.load(str(path))) == dictionary.nspecial:
             raise ValueError("without words")
     except Exception as error:  # fairseq raises many classes, including Exception itself
         needs, got = "the dictionary of fairseq-preprocess", f"{path} ({' '.join(str(error).split())})"

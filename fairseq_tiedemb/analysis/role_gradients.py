@@ -96,8 +96,7 @@ def describe(batches: Iterable[RoleGradients]) -> list[str]:
     for part, others_mean in (("input", "0"), ("output", f"{of['others'].mean():.2e}")):
         rows.append([f"{part}'s part", f"{of[part].mean():.2e}", others_mean, f"{of[f'whole {part}'].mean():.2e}"])
     lines = [
-        f"gradients of {count:,} batches, {'tied' if tied else 'untied'}: {len(first) / count:.0f} rows are read in "
-        "each",
+        f"gradients of {count:,} batches, {'tied' if tied else 'untied'}: {len(first) / count:.0f} rows read in each",
         *aligned(rows),
         "rows read: |input's part| / (|input's part| + |output's part|) = "
         f"{(first / (first + second)).mean():.3f} on average",

@@ -103,9 +103,7 @@ CALLS: dict[str, Any] = {
         "collections.Counter", Counter, lambda *args: len(args) <= 1 and all(type(counts) is dict for counts in args)
     ),
     "builtins.set": guarded(
-        "set",
-        set,
-        lambda *args: len(args) <= 1 and all(type(items) is list and all(map(is_plain, items)) for items in args),
+        "set", set, lambda *args: len(args) <= 1 and all(type(one) is list and all(map(is_plain, one)) for one in args)
     ),
     "_codecs.encode": guarded(  # by which the pickles of torch hold bytes
         "_codecs.encode",

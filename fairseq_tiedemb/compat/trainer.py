@@ -15,15 +15,19 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
 from fairseq.models.fairseq_encoder import FairseqEncoder
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.modules.unfold import unfold1d
 from fairseq.nan_detector import NanDetector
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.trainer import Trainer
 from omegaconf import open_dict
+from torch import Tensor
 
 from ..option_checks import flag_of
 from ..wrapping import wrap
 from .mending import mend, mend_now
+
+State = dict[str, dict[str, Tensor | None]] | None  # fairseq's of a search
 
 
 @mend(options, "parse_args_and_arch")
@@ -81,7 +85,7 @@ def ema_decays_once(_: Any, self: EMA, new_model: torch.nn.Module, updates: int 
     averages = self.fp32_params if self.config.ema_fp32 else weights
     first: dict[tuple[Any, ...], str] = {}
     for name, value in new_model.state_dict().items():
-        if not (isinstance(value, torch.Tensor) and value.is_floating_point()) or "version" in name:
+        if not (isinstance(value, Tensor) and value.is_floating_point()) or "version" in name:
             continue
         known = first.setdefault((value.data_ptr(), value.shape, value.stride()), name)
         averages[name] = average = averages[known]  # in float32 each name of a table in bfloat16 had a copy
@@ -96,7 +100,8 @@ def numbers_of_a_training(original: Any, self: Trainer) -> None:
     """Refuse numbers by which nothing, or something else, would be trained.
 
     Without it: `--update-freq 0` ends in ZeroDivisionError; `--clip-norm -1`, or nan, does not clip; a negative
-    `--max-epoch` trains nothing, a negative `--lr` away from the data. Goes when fairseq checks them.
+    `--max-epoch` trains nothing, a negative `--lr` away from the data; `--lr-scheduler polynomial_decay`, word2vec's,
+    without a number of updates ends in an empty AssertionError. Goes when fairseq checks them.
     """
     for name, least in {"update_freq": 1, "clip_norm": 0, "max_epoch": 0, "max_update": 0, "lr": 0}.items():
         given = self.cfg.optimization[name]
@@ -104,6 +109,10 @@ def numbers_of_a_training(original: Any, self: Trainer) -> None:
             if not value >= least:
                 use = least or "a positive number"
                 raise ValueError(f"{flag_of(name)}: needs {least} or more; got {value}. Use {use}.")
+    if (updates := getattr(self.cfg.lr_scheduler, "total_num_update", 1)) <= 0:
+        needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"
+        use = "--max-update or --total-num-update, or another --lr-scheduler"
+        raise ValueError(f"--max-update: needs {needs}; got {updates:g}. Use {use}.")
     original(self)
 
 
@@ -118,19 +127,6 @@ def decay_follows_max_update(original: Any, parser: argparse.ArgumentParser) -> 
     for action in parser._actions:
         if action.dest == "total_num_update" and action.default is None:
             action.default = argparse.SUPPRESS
-
-
-@mend(PolynomialDecayLRSchedule, "__init__")
-def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) -> None:
-    """Name the flag that --lr-scheduler polynomial_decay lacks; presets such as word2vec's use this schedule.
-
-    Without it: empty AssertionError (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when it has a message.
-    """
-    if cfg.total_num_update <= 0:
-        needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"
-        use = "--max-update or --total-num-update, or another --lr-scheduler"
-        raise ValueError(f"--max-update: needs {needs}; got {cfg.total_num_update:g}. Use {use}.")
-    original(self, cfg, optimizer)
 
 
 @mend(AdaptiveSoftmax, "__init__")
@@ -148,7 +144,7 @@ def tied_adaptive_width(original: Any, self: Any, vocab_size: int, input_dim: in
 @mend(AdaptiveLoss, "forward")
 def adaptive_loss_counts_every_word(
     _: Any, self: AdaptiveLoss, model: Any, sample: dict[str, Any], reduce: bool = True
-) -> tuple[torch.Tensor, int, dict[str, Any]]:
+) -> tuple[Tensor, int, dict[str, Any]]:
     """Train and count the second word of every band of the adaptive softmax.
 
     Without it: `adaptive_loss` numbers a tail band's words from 0 and ignores number 1 as padding
@@ -175,7 +171,7 @@ def adaptive_loss_counts_every_word(
     return loss, sample_size, {"loss": loss.detach(), **sizes}
 
 
-def copied(_module: torch.nn.Module, _inputs: Any, log_probs: torch.Tensor) -> torch.Tensor:
+def copied(_module: torch.nn.Module, _inputs: Any, log_probs: Tensor) -> Tensor:
     """A log-softmax's hook that copies: fairseq changes its output in place, and the gradient needs the original."""
     return log_probs.clone() if log_probs.requires_grad else log_probs
 
@@ -202,6 +198,32 @@ def dynamic_convolution_without_bias(original: Any, self: Any) -> None:
     original(self)
     if not self.has_conv_bias:
         torch.nn.init.zeros_(self.conv_bias.requires_grad_(False))
+
+
+def convolve(self: Any, x: Tensor, incremental_state: State = None, query: Tensor | None = None) -> Tensor:
+    """Does DynamicConv's `forward`; torch.jit.script takes it."""
+    query = x if query is None else query
+    words, width = x.size(0), self.kernel_size
+    is_usual = self.weight_softmax and not self.in_proj and not self.renorm_padding
+    if is_usual and incremental_state is None and words < width and self.padding_l == width - 1:
+        filters = F.softmax(self.weight_linear(query).view(-1, width), dim=1)[:, width - words :]
+        filters = self.weight_dropout_module(filters, inplace=False)
+        windows = unfold1d(x, words, words - 1, 0.0).view(filters.size(0), -1, words)
+        output = torch.bmm(windows, filters.unsqueeze(2)).view(x.size())
+    else:
+        output = self._forward_unfolded(x, incremental_state, query)
+    return output + self.conv_bias if self.has_conv_bias else output
+
+
+@mend_now
+def filters_of_short_texts() -> None:
+    """Give a decoder's dynamic convolution the same filters in batches of short texts as in others.
+
+    Without it: in a batch whose texts are all shorter than the kernel each filter is cut before its softmax, not after
+    (modules/dynamic_convolution.py:456). So scores depend on the batch, and the trained filters are not those of a
+    search, nor those of `DynamicConv1dTBC`. Goes when the softmax comes first.
+    """
+    DynamicConv_scripatable.forward = convolve
 
 
 @mend_now
@@ -245,7 +267,7 @@ def half_precision_needs_a_gpu() -> None:
     def train_step(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
         if self.cuda or not self.cfg.common.fp16:
             return original(self, *args, **kwargs)
-        with mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
+        with mock.patch.object(Tensor, "cuda", lambda tensor: tensor):
             return original(self, *args, **kwargs)
 
 
@@ -268,7 +290,7 @@ def norm_of_all_gradients() -> None:
     each gradient's norm is a kernel of its own. Goes when fairseq does without apex.
     """
 
-    def total_norm(grads: list[torch.Tensor]) -> torch.Tensor:
+    def total_norm(grads: list[Tensor]) -> Tensor:
         norms = torch._foreach_norm(grads, 2, dtype=torch.float32)
         return torch.stack([norm.to(norms[0].device) for norm in norms]).norm()
 

@@ -29,9 +29,7 @@ class FeedForwardOptions(StreamLMConfig):
     """Options of feed-forward language models, named as in fairseq's ``lstm_lm`` where it has them."""
 
     ngram_order: int = option(
-        5,
-        "n: a word is predicted from the n - 1 previous words of the text",
-        needs=Range("2 or more", "5, say", at_least=2),
+        5, "n: a word is predicted from the n - 1 words before it", needs=Range("2 or more", "5, say", at_least=2)
     )
     decoder_embed_dim: int = size(100, "embedding dimension")
     decoder_hidden_size: int = size(200, "width of a hidden layer")

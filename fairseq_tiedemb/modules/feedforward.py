@@ -11,8 +11,7 @@ class FeedForwardStack(nn.Module):
 
         a_1 = f(d_1 + H_1 x);    a_l = f(d_l + H_l a_{l-1});    features a_L, or [a_L; x] with skip connections
 
-    With [a; x], an output table [U W] gives Bengio et al.'s b + U a + W x, and a projection [P Q] gives the deep output
-    c + P a + Q x.
+    With [a; x], an output table [U W] gives Bengio et al.'s b + U a + W x, a projection [P Q] the deep c + P a + Q x.
 
     Args:
         input_size: width of x.

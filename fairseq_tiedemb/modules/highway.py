@@ -125,8 +125,7 @@ class _HighwayRecurrence(torch.autograd.Function):
         states, gates, weight_LGH, mask_BH = ctx.saved_tensors
         depth, _, size = weight_LGH.shape
         candidate, transform = gates[..., :size], gates[..., size:]
-        # Derivatives of every state with respect to its pre-activations; the loop multiplies them by the states'
-        # gradients.
+        # Derivatives of every state by its pre-activations; the loop multiplies them by the states' gradients.
         grad_gates = torch.empty_like(gates)
         tanh_backward(transform, candidate, grad_input=grad_gates[..., :size])
         sigmoid_backward(candidate - states[:-1], transform, grad_input=grad_gates[..., size:])

@@ -1,7 +1,6 @@
 """Splits many lines into fields at once, and turns fields into numbers or into the indices of known words.
 
-Eight bytes of a field are read as one integer, whose lowest byte is the first: so a step of numpy treats eight bytes of
-every field.
+Eight bytes of a field are read as one integer, whose lowest byte is the first: a step of numpy treats eight of each.
 """
 
 import itertools

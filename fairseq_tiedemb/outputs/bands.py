@@ -62,9 +62,8 @@ class Bands(Head):
 def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS, *, scores: bool = True) -> None:
     """Replaces the table of every band in fairseq's ``AdaptiveInput`` by a ``SharedEmbedding`` with the same weight.
 
-    ``scores`` says whether the tables are the output's, too. fairseq zeroes row ``padding_idx`` in every band, but in
-    later bands that row is a token: methods that divide by norms get a random row there. Source: Baevski & Auli 2019,
-    section 3.
+    ``scores`` says whether the tables are the output's, too. fairseq zeroes row ``padding_idx`` in every band, which in
+    later ones is a token: methods that divide by norms get a random row. Source: Baevski & Auli 2019, section 3.
     """
     for index, band in enumerate(adaptive_input.embeddings):
         table, padding_idx = band[0], None if index else adaptive_input.padding_idx

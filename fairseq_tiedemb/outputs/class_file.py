@@ -58,11 +58,9 @@ def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ())
         raise ValueError(f"{FLAG}: needs {needs}; got {got}. Use a file made from the training text.")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known.values()))}
     missing = len(words) - len(known.keys() | set(marks))
-    logger.info(
-        f"{FLAG}: {len(numbers):,} classes for {len(known):,} of {len(words):,} words in {path}; "
-        f"{missing:,} that it lacks are a class of their own"
-    )
-    class_of = torch.full((len(words),), len(numbers))
+    found = f"{len(numbers):,} classes for {len(known):,} of {len(words):,} words in {path}"
+    logger.info(f"{FLAG}: {found}; {missing:,} that it lacks are a class of their own")
+    class_of = torch.full((max(words.values()) + 1,), len(numbers))  # of words of one name the last one is known
     class_of[list(known)] = torch.tensor([numbers[name] for name in known.values()])
     return NamedClasses(class_of, [*numbers, ""][: int(class_of.max()) + 1])
 

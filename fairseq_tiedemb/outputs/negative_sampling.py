@@ -31,8 +31,7 @@ class NegativeSampling(CountedHead):
 
     The expectations of loss and gradient are equal; cost and variance differ. Noise per centre has the largest
     variance: all of a centre's predictions move the same k noise words. A tied table, where noise moves the inputs too,
-    then grows until its loss exceeds that of a zero table. Noise shared by a whole batch would be cheaper, but the
-    batch's steps would add up on a few noise words.
+    then grows until its loss exceeds that of a zero table.
 
     The loss is no estimate of -log p(t): at its minimum s_w = log(p / (1 - p)) - log(k q(w)), p = p(w | h); for small p
     and unigram q nearly the pointwise mutual information less log k. So there is no perplexity: ``nll_loss`` is None.

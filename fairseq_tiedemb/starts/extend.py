@@ -43,7 +43,9 @@ class Side(NamedTuple):
     def words(self, key: str) -> list[str]:
         """The words of the rows of a state dict's entry; none for an entry that belongs to no table."""
         dictionary, band = self.dictionary(key), BAND.match(key)
-        words = dictionary.symbols[: len(dictionary)]  # of --output-dictionary-size, fewer
+        # Of --output-dictionary-size, fewer; dict.txt may have a word of the name of one of fairseq's own.
+        words = [f"\0{word}" for word in dictionary.symbols[: dictionary.nspecial]]
+        words += dictionary.symbols[dictionary.nspecial : len(dictionary)]
         if band is None:
             return words if TABLE.match(key) and not MAP.search(key) else []
         number = int(band[2]) if band[2] else int(band[3]) + 1 if band[3] else 0

@@ -16,7 +16,6 @@ class Extensions(Protocol):
     """The attributes, each with the value that stands for its absence."""
 
     # --- of a model's class ---
-
     computes_loss: bool = False
     """Whether ``forward(target=..., loss_options=...)`` returns an ``OutputLoss``, with an ``output`` layer."""
 
@@ -39,7 +38,6 @@ class Extensions(Protocol):
     """Whether a command that names an optimizer drops the recipe."""
 
     # --- of a model ---
-
     check_training: Callable[[Any, Any], None] = lambda criterion, model: None
     """``check_training(criterion, cfg.model)``: raises ValueError before the first update for a training that would not
     be the one asked for."""
@@ -55,7 +53,6 @@ class Extensions(Protocol):
     """``end_update(are_copies=...)``: called after the optimizer's step; whether that keeps the weights in float32."""
 
     # --- of a criterion ---
-
     takes_the_models_loss: bool = False
     """Whether it trains on the loss that the model computes, and not on the logits of all words."""
 
@@ -67,7 +64,6 @@ class Extensions(Protocol):
     of a process without data, by 0; a criterion with this method does so itself."""
 
     # --- of an optimizer, a schedule, and a task ---
-
     takes_sparse_gradients: bool = False
     """Whether the optimizer takes sparse gradients."""
 

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 # Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
 MERGED_KEY = "merged"
 OUTPUT = "output"
+FLAGS = {"source": "srcdict", "target": "tgtdict"}  # of fairseq-preprocess
 
 # Parameters that belong to a sharing method.
 OF_METHOD = re.compile(r"\.(method_parameters|feature_map)\.")
@@ -169,7 +170,8 @@ def fingerprints(task: Any, *, merged: bool = False) -> dict[str, dict[str, Any]
 
     A language model's "output" is what `--output-dictionary-size` leaves of "target", where fairseq keeps all symbols.
     """
-    dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target", OUTPUT)}
+    sides = ("source", "target", OUTPUT)
+    dictionaries: dict[str, Any] = {side: getattr(task, f"{side}_dictionary", None) for side in sides}
     words = {side: given.symbols for side, given in dictionaries.items() if isinstance(given, Dictionary)}
     if OUTPUT in words:
         words[OUTPUT] = words[OUTPUT][: len(dictionaries[OUTPUT])]
@@ -195,9 +197,6 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
             file = f"dict.{language}.txt" if language else "dict.txt"
             old = f"{expected['size']} words"
             new = f"{present['size']}" + " others, or another order" * (present["size"] == expected["size"])
-            refusal = (
-                f"{file}: needs the {old} that the checkpoint was trained with, in their order; got {new}. Use the "
-                "data folder of the training, or one made with its dictionary (fairseq-preprocess "
-                f"--{'tgt' if side == 'target' else 'src'}dict)."
-            )
-            yield file, old, new, refusal
+            needs, flag = "that the checkpoint was trained with, in their order", f"--{FLAGS[side]}"
+            use = f"the data folder of the training, or one made with its dictionary (fairseq-preprocess {flag})"
+            yield file, old, new, f"{file}: needs the {old} {needs}; got {new}. Use {use}."

@@ -167,7 +167,7 @@ def test_what_is_printed_of_gradients() -> None:
     lines = describe([one, one])
     first, second = (part[one.read].norm(dim=1) for part in (one.input_VD, one.output_VE))
     both = (one.input_VD + one.output_VE)[one.read].norm(dim=1)
-    assert lines[0] == "gradients of 2 batches, tied: 5 rows are read in each"
+    assert lines[0] == "gradients of 2 batches, tied: 5 rows read in each"
     assert lines[2].split()[2:] == [f"{first.mean():.2e}", "0", f"{one.input_VD.norm():.2e}"]
     others = [row for row in range(len(one.output_VE)) if row not in one.read.tolist()]
     cells = [second.mean(), one.output_VE[others].norm(dim=1).mean(), one.output_VE.norm()]

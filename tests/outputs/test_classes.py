@@ -195,6 +195,14 @@ def test_no_file_and_another_encoding_are_refused(tmp_path: Path) -> None:
         read_classes(str(tmp_path / "latin1"), WORDS)
 
 
+def test_a_word_with_the_name_of_a_special_symbol_may_have_a_class(tmp_path: Path) -> None:
+    """As `<unk> 3 #fairseq:overwrite` in dict.txt makes it: the dictionary then knows the last row of the name."""
+    (tmp_path / "classes").write_text("a 1\n<unk> 2\n")
+    found = read_classes(str(tmp_path / "classes"), {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 4, "<unk>": 5}, (0, 1))
+    assert found.class_of.tolist() == [2, 2, 2, 2, 0, 1]
+    assert found.names == ["1", "2", ""]
+
+
 def test_a_file_of_all_words_has_no_other_class(tmp_path: Path) -> None:
     (tmp_path / "classes").write_text("".join(f"{word} {len(word)}\n" for word in WORDS))
     found = read_classes(str(tmp_path / "classes"), WORDS)

@@ -156,6 +156,18 @@ def test_new_words_start_with_their_vectors(tmp_path: Path) -> None:
         assert torch.equal(new[key][words.index("a")], old[key][4])
 
 
+def test_a_word_with_the_name_of_unk_has_a_row_of_its_own(tmp_path: Path) -> None:
+    for name, more in (("old", ""), ("new", "g 1\n")):
+        path = folder_of(tmp_path / name, OLD) / "dict.txt"
+        path.write_text(f"{path.read_text()}<unk> 9 #fairseq:overwrite\n{more}")
+    model, _ = write_checkpoint(tmp_path / "model.pt", tmp_path / "old", *STREAM)
+    files = [tmp_path / "model.pt", tmp_path / "out.pt", "--dictionary", tmp_path / "new" / "dict.txt"]
+    assert main(["extend", *map(str, files)]) == 0
+    new = loaded(tmp_path / "out.pt")[0].state_dict()
+    for key in ("decoder.embed_tokens.weight", "decoder.output.weight", "decoder.output.bias"):
+        assert torch.equal(new[key][:11], model.state_dict()[key]), key
+
+
 def test_what_is_said_of_two_dictionaries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_checkpoint(tmp_path / "model.pt", folder_of(tmp_path / "old", OLD), *TRANSLATION)
     files = [
