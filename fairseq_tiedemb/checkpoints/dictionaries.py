@@ -18,9 +18,9 @@ def fingerprint(words: Sequence[str]) -> dict[str, Any]:
 
 
 def fingerprints_of_training(task_state: Any) -> dict[str, Any]:
-    """The fingerprints in a checkpoint by side, "source" and "target"; none where fairseq alone has trained.
+    """The fingerprints in a checkpoint by side, "source", "target" and "output"; none where fairseq alone has trained.
 
-    Version 0.1.0 kept one, for streams of text alone.
+    Version 0.1.0 kept one, for streams of text alone; "output" is of language models since version 0.1.40.
     """
     state = task_state if isinstance(task_state, dict) else {}
     kept = state.get(KEY) or dict.fromkeys(("source", "target"), state.get("dictionary"))

@@ -24,7 +24,7 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
 
     With `continuation`, as in Kneser-Ney smoothing: a(g) is the plain count of g if g is of the highest order or starts
     with <s>, else its continuation count, the number of different words before it. Otherwise all counts are plain. <s>
-    counts 0, since it is never predicted. `tokens` (N,) have BOS and EOS around each sentence, of `size` indices.
+    counts 0, since it is never predicted. `tokens` (N,), all below `size`, have BOS and EOS around every sentence.
 
     Source: Chen & Goodman 1999, section 2.7 (a).
     """

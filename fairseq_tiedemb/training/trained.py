@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 # Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
 MERGED_KEY = "merged"
-OUTPUT = "output"
+OUTPUT = "output"  # the side of the words that --output-dictionary-size leaves
 FLAGS = {"source": "srcdict", "target": "tgtdict"}  # of fairseq-preprocess
 
 # Parameters that belong to a sharing method.

@@ -57,7 +57,7 @@ def read_pairs(path: Path) -> PairSet:
 def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: bool = False) -> Agreement:
     """Computes Spearman's rho, with mean ranks for ties, between human scores and every table's cosines.
 
-    A pair counts for all tables or for none: left out if a table lacks one of its words; `missing_as_zero`: cosine 0.
+    A pair of which a table lacks a word is left out for all tables, or, with `missing_as_zero`, has cosine 0 there.
     """
     indexes = [table.folded() for table in tables]
     # The rows (n, 2) of the pairs' words in each table, -1 for a missing word.
