@@ -316,6 +316,13 @@ def test_another_size_of_the_output_is_refused(
     second = trained(train, lm_data, tmp_path / "other", *LM, *flags(other))
     with pytest.raises(ValueError, match="^--inputs: needs models trained with one dictionary; got .* output diction"):
         command("average", "--inputs", path, second, "--output", tmp_path / "mean.pt")
+    reversed_words = shutil.copytree(lm_data, tmp_path / "reversed")
+    words = (lm_data / "dict.txt").read_text().splitlines(keepends=True)
+    (reversed_words / "dict.txt").write_text("".join(words[::-1]))
+    tuning = ("--finetune-from-model", path, "--save-dir", tmp_path / "tuned")
+    text = train(reversed_words, *LM, *flags(size), *tuning)
+    assert "dict.txt was 16 words in its training" in text
+    assert "--output-dictionary-size was" not in text
     # Up to version 0.1.39 checkpoints knew the whole list alone.
     state: dict[str, Any] = torch.load(path, weights_only=True)
     del state["task_state"]["dictionaries_of_training"]["output"]

@@ -186,17 +186,18 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
     `state` is the task's state in the checkpoint.
     """
     kept = fingerprints_of_training(state)
-    for side, present in fingerprints(task, merged=MERGED_KEY in (state.get(KEY) or {})).items():
+    for side, present in (found := fingerprints(task, merged=MERGED_KEY in (state.get(KEY) or {}))).items():
         expected = kept.get(side) or present
-        if present != expected:
-            if side == OUTPUT:
-                file, old, new = "--output-dictionary-size", expected["size"], present["size"]
-                yield file, old, new, f"{file}: needs {old}, as in the checkpoint's training; got {new}. Use the same."
-                continue
-            language = getattr(task.cfg, f"{side}_lang", None)
-            file = f"dict.{language}.txt" if language else "dict.txt"
-            old = f"{expected['size']} words"
-            new = f"{present['size']}" + " others, or another order" * (present["size"] == expected["size"])
-            needs, flag = "that the checkpoint was trained with, in their order", f"--{FLAGS[side]}"
-            use = f"the data folder of the training, or one made with its dictionary (fairseq-preprocess {flag})"
-            yield file, old, new, f"{file}: needs the {old} {needs}; got {new}. Use {use}."
+        if present == expected or (side == OUTPUT and kept.get("target") != found["target"]):  # which tells it
+            continue
+        if side == OUTPUT:
+            file, old, new = "--output-dictionary-size", expected["size"], present["size"]
+            yield file, old, new, f"{file}: needs {old}, as in the checkpoint's training; got {new}. Use the same."
+            continue
+        language = getattr(task.cfg, f"{side}_lang", None)
+        file = f"dict.{language}.txt" if language else "dict.txt"
+        old = f"{expected['size']} words"
+        new = f"{present['size']}" + " others, or another order" * (present["size"] == expected["size"])
+        needs, flag = "that the checkpoint was trained with, in their order", f"--{FLAGS[side]}"
+        use = f"the data folder of the training, or one made with its dictionary (fairseq-preprocess {flag})"
+        yield file, old, new, f"{file}: needs the {old} {needs}; got {new}. Use {use}."

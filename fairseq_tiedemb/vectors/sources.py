@@ -116,7 +116,7 @@ class Source(NamedTuple):
     def _misfit(self, dictionary: Path, words: int, rows_VD: Tensor) -> ValueError:
         needs = f"one word for each of the {len(rows_VD):,} rows of {self.path}"
         got = f"{words:,} in {dictionary}, including special symbols"
-        return ValueError(f"--dict: needs {needs}; got {got}. Use one of these rows' words.")
+        return ValueError(f"--dict: needs {needs}; got {got}. Use the dictionary of these rows.")
 
     def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, **about: Any) -> WordTable:
         rows = sorted({word: row for row, word in words.items()}.values())  # fairseq too takes the last of several

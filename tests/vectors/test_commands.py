@@ -308,7 +308,7 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         ("--tensor: needs a table without a role; got x", checkpoint.parent, "--role", "in", "--tensor", "x"),
         ("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte"),
         (r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn"),
-        ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*. Use one of these rows'", short),
+        ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*. Use the dictionary of", short),
         ("one word for each of the 3 rows of .*x.safetensors; got 4", f"{hugging}:wte", "--dict", vocabulary),
         ("--dict: needs words of .*x.safetensors that are no marks; got none. Use", f"{hugging}:wte", "--dict", marks),
         ("--role: needs a table that the model has; got in .*empty.pt, which has none", empty, "--role", "in"),
