@@ -31,6 +31,7 @@ def nested(depth: int) -> dict[str, Any]:
 SETTINGS = {
     "laughs": (laughs(), "at most 100,000 settings, nested 50 deep; got more at 'x'"),
     "nested": (nested(60), "at most 100,000 settings, nested 50 deep; got more at 'a'"),
+    "long together": (["a" * 10_000] * 200, "at most 1,000,000 characters; got 1,0[0-9,]+ at 'x'"),
     "long": ("x" * 1_000_001, "at most 1,000,000 characters; got 1,000,0\\d\\d at 'x'"),
     "key": ({None: 1}, "settings with names; got None among those of 'x'"),
     "resolver": ("${oc.env:HOME}", r"values; got '\$\{oc\.env:HOME\}' in 'x', which could read"),

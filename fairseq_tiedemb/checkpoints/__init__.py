@@ -1,6 +1,6 @@
 """What training leaves behind, read safely by fairseq's commands and by ours, and without fairseq.
 
-files          a checkpoint, and nothing but a checkpoint: with `pickles`, `stand_ins` and `settings`
+files          a checkpoint, and nothing but a checkpoint: with `stand_ins` and `settings`
 reading        the model in it, its settings, finite weights        averages     the mean of several
 meaning        options by which the same numbers mean another model  table_names  which entries are tables
 dictionaries   dict.txt, and whether its words are those of the training

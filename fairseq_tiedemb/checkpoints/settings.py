@@ -4,8 +4,9 @@ import re
 from argparse import Namespace
 from typing import Any, NoReturn
 
-from . import limits
-
+MOST = 100_000  # settings of a checkpoint; fairseq's have about 1,000
+MOST_DEPTH = 50
+MOST_TEXT = 1_000_000  # characters of all
 # A setting that means another one, as fairseq's defaults do (`II("optimization.lr")`). All else that OmegaConf resolves
 # runs one of its functions, or makes a long text of a short one.
 REFERENCE = re.compile(r"\$\{[\w.]+\}")
@@ -47,8 +48,8 @@ def require_bounded(settings: Any, section: str, path: str) -> None:
     while waiting:
         value, name, depth = waiting.pop()
         seen += 1
-        if seen > limits.SETTINGS or depth > limits.SETTINGS_DEPTH:
-            most = f"at most {limits.SETTINGS:,} settings, nested {limits.SETTINGS_DEPTH} deep"
+        if seen > MOST or depth > MOST_DEPTH:
+            most = f"at most {MOST:,} settings, nested {MOST_DEPTH} deep"
             refuse_file(path, most, f"more at {name!r}")
         if isinstance(value, Namespace):
             value = vars(value)
@@ -66,8 +67,8 @@ def require_bounded(settings: Any, section: str, path: str) -> None:
 
 def require_plain_text(text: str, name: str, path: str, length: int) -> None:
     """Raises ValueError for a text that OmegaConf would resolve, for an address, and for a too large total `length`."""
-    if length > limits.SETTINGS_TEXT:
-        refuse_file(path, f"settings of at most {limits.SETTINGS_TEXT:,} characters", f"{length:,} at {name!r}")
+    if length > MOST_TEXT:
+        refuse_file(path, f"settings of at most {MOST_TEXT:,} characters", f"{length:,} at {name!r}")
     trusted = "a checkpoint from a source you trust, saved with"
     if "${" in text and not REFERENCE.fullmatch(text):
         got = f"{text[:200]!r} in {name!r}, which could read this machine's secrets. Nothing was read"

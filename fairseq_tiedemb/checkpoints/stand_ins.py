@@ -9,34 +9,30 @@ import argparse
 import contextlib
 import importlib
 import math
-import pickle
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
-from . import limits
-
+DIMENSIONS = 32  # of an array: numpy 1 has no more
 NUMBERS = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split())  # numpy's codes: kind and bytes
 DICTIONARY = "fairseq.data.dictionary.Dictionary"
 SPECIAL_WORDS = {"bos_word": "<s>", "pad_word": "<pad>", "eos_word": "</s>", "unk_word": "<unk>"}
 SPECIAL_NUMBERS = ("bos_index", "pad_index", "eos_index", "unk_index", "nspecial")
 
 
-def refuse(name: str, got: Any) -> NoReturn:
-    """Raise for arguments of `name` that no checkpoint of fairseq's contains."""
-    raise pickle.UnpicklingError(f"{name} with {shown(got)}")
+class NotInCheckpoints(Exception):
+    """What a pickle asks for, a class with certain arguments, which no checkpoint of fairseq's contains."""
 
 
 def require(holds: bool, name: str, got: Any) -> None:
-    """Raises UnpicklingError for the arguments `got` of the class `name` unless a condition `holds`."""
+    """Raises NotInCheckpoints for the arguments `got` of the class `name` unless a condition `holds`."""
     if not holds:
-        refuse(name, got)
+        raise NotInCheckpoints(f"{name} with {shown(got)}")
 
 
 def shown(value: Any) -> str:
     """A short text of a value, for errors; `repr` of a nested value from a forged file could take forever."""
-    if type(value) is tuple and len(value) <= limits.ARRAY_DIMENSIONS:
+    if type(value) is tuple and len(value) <= DIMENSIONS:
         return f"({', '.join(shown(item) if type(item) is not tuple else 'a tuple' for item in value)})"
     if type(value) in (str, bytes, int, float, bool, type(None)):
         return repr(value[:60] if isinstance(value, str | bytes) else value)[:80]
@@ -82,7 +78,7 @@ class Array(np.ndarray):
     """Stands for `numpy.ndarray`, and is one: `array` makes it, and what was saved of its numbers fills it, once."""
 
     def __new__(cls, *args: Any) -> "Array":
-        refuse("numpy.ndarray", args)
+        raise NotInCheckpoints(f"numpy.ndarray with {shown(args)}")
 
     def __setstate__(self, state: Any) -> None:
         """From what numpy saves: version, shape, type, whether columns come first, and the bytes."""
@@ -90,7 +86,7 @@ class Array(np.ndarray):
         require(type(state) is tuple and len(state) == 5 and "filled" not in self.__dict__, name, state)
         version, shape, number, fortran, data = state
         require(type(number) is NumberType and type(data) is bytes and type(fortran) in (bool, int), name, state)
-        require(type(version) is int and type(shape) is tuple and len(shape) <= limits.ARRAY_DIMENSIONS, name, state)
+        require(type(version) is int and type(shape) is tuple and len(shape) <= DIMENSIONS, name, state)
         require(all(type(size) is int and size >= 0 for size in shape), name, state)
         values = number.values(shape, data, "F" if fortran else "C")
         stored: Any = (1, shape, values.dtype, bool(fortran), values.tobytes("F" if fortran else "C"))
@@ -119,30 +115,6 @@ def number(*args: Any) -> Any:
     return args[0].values((), args[1])[()]
 
 
-def guarded(name: str, make: Callable[..., Any], holds: Callable[..., bool]) -> Callable[..., Any]:
-    """Stands for what is called by this `name`, and makes it of arguments for which `holds` is true."""
-
-    def call(*args: Any) -> Any:
-        require(holds(*args), name, args)
-        return make(*args)
-
-    return call
-
-
-class Settings(argparse.Namespace):
-    """Stands for `argparse.Namespace`, and becomes one when it is filled."""
-
-    def __setstate__(self, state: Any) -> None:
-        if type(state) is not dict or any(type(key) is not str or key.startswith("__") for key in state):
-            refuse("argparse.Namespace", state)
-        self.__dict__.update(state)
-        self.__class__ = argparse.Namespace  # type: ignore[assignment]
-
-    def plain(self) -> argparse.Namespace:
-        """The settings as an `argparse.Namespace`, for settings that nothing has filled."""
-        return argparse.Namespace(**vars(self))
-
-
 class Words:
     """Stands for `fairseq.data.dictionary.Dictionary`, and becomes one, filled with words and counts, by `plain`.
 
@@ -167,7 +139,7 @@ class Words:
         self.__dict__.update(special, **numbers, symbols=list(words), count=list(counts), indices=indices)
 
     def plain(self) -> Any:
-        """The dictionary as fairseq's class, if fairseq is installed; UnpicklingError if it has no words."""
+        """The dictionary as fairseq's class, if fairseq is installed; NotInCheckpoints if it has no words."""
         require(bool(vars(self)), DICTIONARY, "no words")
         # Seconds, and the plugin with it: only a checkpoint with words in it is worth them.
         with contextlib.suppress(ModuleNotFoundError):
@@ -180,14 +152,15 @@ class Words:
         raise ValueError(f"fairseq: needs {needs}; got none. Use pip install fairseq-tiedemb with its requirements.")
 
 
-FILLED = (NumberType, Array, Settings, Words)
-ALLOWED: dict[str, Any] = {
-    "builtins.bytes": guarded("bytes", bytes, lambda *args: not args),  # which pickle calls for an empty array
-    "numpy.dtype": NumberType,
-    "numpy.ndarray": Array,
-    "argparse.Namespace": Settings,
-    DICTIONARY: Words,
-    # numpy 1 and 2 name the module differently, and files last.
-    **{f"numpy.{core}.multiarray._reconstruct": array for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": number for core in ("core", "_core")},
-}
+FILLED = (NumberType, Array, Words)
+# What torch may call beside its own, with the name in the pickle.
+STAND_INS: list[tuple[Any, str]] = [
+    (lambda: b"", "builtins.bytes"),  # which pickle calls for an empty array
+    (NumberType, "numpy.dtype"),
+    (Array, "numpy.ndarray"),
+    (argparse.Namespace, "argparse.Namespace"),
+    (Words, DICTIONARY),
+    # numpy 1 and 2 name the module differently.
+    *((array, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
+    *((number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+]

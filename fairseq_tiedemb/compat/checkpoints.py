@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from ..checkpoints.files import read_file, refusal
-from ..checkpoints.stand_ins import ALLOWED, Words
+from ..checkpoints.stand_ins import STAND_INS, Words
 from .mending import mend, mend_now
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,8 @@ def checkpoint_classes() -> None:
     Without it: torch >= 2.6 refuses fairseq's checkpoints where a user's own code calls `torch.load`, which would then
     run what they contain. Goes when fairseq's checkpoints hold plain Python only.
     """
-    # Not for dictionaries, which have a word for every number: a pickle's call with one as arguments would never end.
-    stand_ins: list[Any] = [(stand_in, name) for name, stand_in in ALLOWED.items() if stand_in is not Words]
-    torch.serialization.add_safe_globals(stand_ins)
+    # Not that of dictionaries, which becomes one only where `read_file` has read it.
+    torch.serialization.add_safe_globals([each for each in STAND_INS if each[0] is not Words])
 
 
 class TorchForCheckpoints(types.ModuleType):
@@ -63,9 +62,9 @@ class TorchForCheckpoints(types.ModuleType):
 def one_way_to_read() -> None:
     """Let fairseq read checkpoints by `checkpoints.files.read_file`, as our own commands do.
 
-    Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
-    or send something reach OmegaConf (checkpoint_utils.py:340, 909; xm_transformer.py:645, which reads a second file
-    that settings name). Goes when `torch.load` checks all that.
+    Without it: bits that have changed are loaded without a word, and settings that fetch or send something reach
+    OmegaConf (checkpoint_utils.py:340, 909; xm_transformer.py:645, which reads a second file that settings name). Goes
+    when `torch.load` compares checksums, and fairseq reads settings as values.
     """
     for module in (checkpoint_utils, xm_transformer):
         module.torch = TorchForCheckpoints("torch")
