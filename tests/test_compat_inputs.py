@@ -178,6 +178,15 @@ def test_help_without_a_model() -> None:
     assert "--clip-norm CLIP_NORM clip threshold of gradients (default: 0.0)" in text
 
 
+@pytest.mark.parametrize(
+    ("arch", "near"),
+    [("lstm_nmt_wtt", "lstm_nmt_wt, "), ("tied-transformer-lm", "tied_transformer_lm"), ("zzz", "another")],
+)
+def test_a_mistyped_model_is_refused_with_its_neighbours(arch: str, near: str) -> None:
+    with pytest.raises(ValueError, match=rf"--arch: needs a model; got '{arch}'\. Use {near}"):
+        given("--arch", arch)
+
+
 # --- recipes ---------------------------------------------------------------------------------------------------------
 
 

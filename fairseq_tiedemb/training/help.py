@@ -1,6 +1,7 @@
-"""`fairseq-train --arch NAME -h`: shows the flags of the named model."""
+"""`fairseq-train --arch NAME`: refuses a name that no model has; with -h, shows the flags of the named model."""
 
 import argparse
+import difflib
 from typing import Any
 
 from fairseq import models, options
@@ -12,14 +13,26 @@ from ..wrapping import wrap
 def model_help(original: Any, parser: argparse.ArgumentParser) -> Any:
     """Let `fairseq-train -h` show the flags of `--arch`, of its task, criterion and optimizer, and their defaults.
 
-    Without it: the first of two parsers prints the help, without a model's flags (options.py:137) and without defaults.
-    Goes when only the second parser has the flag -h.
+    Without it: the first of two parsers prints the help, without a model's flags (options.py:137) and without defaults,
+    and a mistyped `--arch` prints all names there are. Goes when only the second parser has the flag -h.
     """
     group = original(parser)
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction):
             action.__class__ = HelpOfModel
+        elif action.dest == "arch":
+            action.__class__, action.choices = KnownModel, None
     return group
+
+
+class KnownModel(argparse._StoreAction):
+    """Stores the name of a registered model; ValueError for any other name."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, name: Any, *_: Any) -> None:
+        if name not in models.ARCH_MODEL_REGISTRY:
+            near = ", ".join(difflib.get_close_matches(name, models.ARCH_MODEL_REGISTRY, n=3)) or "another"
+            raise ValueError(f"--arch: needs a model; got {name!r}. Use {near}; `fairseq-tiedemb arch` lists ours.")
+        setattr(namespace, self.dest, name)
 
 
 class HelpOfModel(argparse._HelpAction):
