@@ -1,13 +1,19 @@
 """`--fp16 --cpu`: a rehearsal, without a GPU, of a training in float16, with loss scaling."""
 
 import re
+from argparse import Namespace
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
+from fairseq.optim import FP16Optimizer
+
+from fairseq_tiedemb.compat.resume import float32_weights
 
 from .conftest import InProcess, RunCommand
-from .runs import saved
+from .runs import assert_same, saved
 from .test_resume import FEEDFORWARD, LM, NMT
 
 # An initial scale at which gradients overflow, and a scale that grows when two updates did not.
@@ -54,12 +60,36 @@ def test_a_training_in_float16(name: str, train: InProcess, request: pytest.Fixt
     train(*command, tmp_path / "resumed", "--max-update", 11)
     assert 2**23 not in overflows(train(*command, tmp_path / "resumed", "--max-update", 24)), "the scale is restored"
     whole, resumed = saved(tmp_path / "whole"), saved(tmp_path / "resumed")
-    assert resumed["place"] == whole["place"]
-    # Weights differ: fairseq saves rounded ones, and no count of the updates since an overflow.
-    for state in (whole, resumed):
-        assert all(weight.isfinite().all() for weight in state["model"].values())
-        tables = [each for key, each in state["model"].items() if re.search(r"(embed_tokens|output\w*)\.weight$", key)]
-        assert len({each.data_ptr() for each in tables}) == (len(tables) if name in HEADS else 1)
+    assert_same(resumed, whole)
+    assert all(weight.isfinite().all() for weight in whole["model"].values())
+    tables = [each for key, each in whole["model"].items() if re.search(r"(embed_tokens|output\w*)\.weight$", key)]
+    assert len({each.data_ptr() for each in tables}) == (len(tables) if name in HEADS else 1)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_weights_that_a_file_has_otherwise_stay(kind: torch.dtype) -> None:
+    """Of a checkpoint whose model somebody has changed, and of one without the unrounded weights."""
+    weight = torch.randn(20).to(kind)
+    unrounded = torch.nn.Parameter(weight * (1 + 2**-15 * torch.rand(20)))
+    assert torch.equal(unrounded.to(kind), weight)
+    kept = optimizer(weight, unrounded).state_dict()
+    assert torch.equal(kept["fp32_params"][0], unrounded)
+    weight[3:5] += 1
+    for flat in (False, True):
+        loading = optimizer(weight, torch.nn.Parameter(weight.float()), flat=flat)
+        loading.load_state_dict({})
+        assert torch.equal(*(each.float() for each in (float32_weights(loading)[0], weight)))
+        loading.load_state_dict(kept)
+        found = float32_weights(loading)[0]
+        assert torch.equal(found[3:5], weight[3:5].float())
+        assert torch.equal(found[[0, 1, 2, *range(5, 20)]], unrounded[[0, 1, 2, *range(5, 20)]])
+
+
+def optimizer(weight: torch.Tensor, unrounded: torch.nn.Parameter, *, flat: bool = False) -> FP16Optimizer:
+    """fairseq's optimizer of half precision, around one that has no state."""
+    inner = mock.Mock(state_dict=dict)
+    cfg = Namespace(optimizer=None, common=Namespace(bf16=True, fp16_scale_window=1))
+    return FP16Optimizer(cfg, [weight], inner, {0: unrounded} if flat else [unrounded])
 
 
 @pytest.mark.slow

@@ -52,9 +52,13 @@ CASES: dict[str, tuple[str, tuple, int]] = {
     "translation": ("parallel_data", (*NMT, "--update-freq", 2, *ANEW, *CURRICULUM), 7),
     "n-grams, several chunks": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE, *CHUNKS, *TWO_WORKERS), 7),
     "noise": ("lm_data", NOISE, 13),
+    "bfloat16": ("lm_data", (*LM, "--bf16"), 25),
     "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),
 }
 SLOW_CASES: dict[str, tuple[str, tuple, int]] = {
+    "translation in bfloat16": ("parallel_data", (*NMT, "--bf16", *CURRICULUM, "--ema-fp32"), 14),
+    "translation in pure bfloat16": ("parallel_data", (*NMT, "--memory-efficient-bf16", "--bf16"), 14),
+    "n-grams in bfloat16": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE[:4], *CHUNKS, "--bf16"), 7),
     "two folders": ("two_folders", (*LM, *SENTENCES), 17),
     "skip-gram, whole softmax": ("lm_data", (*WORD2VEC, TYING, "--word2vec-output", "full"), 11),
     "skip-gram, dense": ("lm_data", (*WORD2VEC, TYING, "--optimizer", "adam"), 11),

@@ -4,8 +4,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
 from fairseq.trainer import Trainer
 
 from .mending import mend
@@ -46,6 +48,42 @@ def each_epochs_order(
         self.epoch_batch_sampler.shuffle = shuffle
         self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
     return original(self, epoch, shuffle, fix_batches_to_gpus=fix_batches_to_gpus, **kwargs)
+
+
+@mend(_FP16OptimizerMixin, "state_dict")
+def unrounded_weights_are_saved(original: Any, self: Any) -> dict[str, Any]:
+    """Save, beside the optimizer's state, the float32 weights of `--fp16` and `--bf16`, and counts of overflows.
+
+    Without it: a resumed training begins with weights that are rounded to half precision, and with no overflow behind
+    it (optim/fp16_optimizer.py:76). Goes when fairseq saves both.
+    """
+    state = {**original(self), "fp32_params": [weights.data for weights in float32_weights(self)]}
+    if self.scaler:
+        state["overflows"] = {name: value for name, value in vars(self.scaler).items() if name.startswith("_")}
+    return state
+
+
+@mend(_FP16OptimizerMixin, "load_state_dict")
+def unrounded_weights_are_loaded(
+    original: Any, self: Any, state: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+) -> None:
+    """Load what `unrounded_weights_are_saved` saves. A weight that its model has otherwise, of a changed file, stays.
+
+    Without it: see there. Goes with it.
+    """
+    original(self, state, optimizer_overrides)
+    if self.scaler:
+        vars(self.scaler).update(state.get("overflows", {}))
+    for weights, kept in zip(float32_weights(self), state.get("fp32_params", ()), strict=False):
+        found = kept.to(weights.device)
+        is_same = found.to(self.fp16_params[0].dtype).to(found.dtype) == weights.data
+        weights.data.copy_(torch.where(is_same, found, weights.data))
+
+
+def float32_weights(optimizer: Any) -> list[torch.nn.Parameter]:
+    """The weights that an optimizer of half precision updates: of each parameter, or of all of a device together."""
+    weights = optimizer.fp32_params
+    return list(weights.values() if isinstance(weights, dict) else weights)
 
 
 @mend(checkpoint_utils, "load_checkpoint")
