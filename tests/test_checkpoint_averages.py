@@ -24,7 +24,7 @@ def save(path: Path, **model: torch.Tensor) -> Path:
         "cfg": {"model": argparse.Namespace(arch=path.stem)},
         "model": model,
         "last_optimizer_state": {"state": {0: torch.ones(3)}},
-        "extra_state": {"epoch": 3},
+        "extra_state": {"epoch": 3, "ema": {"weight": torch.ones(2)}, "ema_fp32_params": {"weight": torch.ones(2)}},
     }
     torch.save(state, path)
     return path

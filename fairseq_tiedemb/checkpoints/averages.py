@@ -41,7 +41,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         mean_p = (p_1 + ... + p_n) / n      in float32 (float64 where p is)
 
     Integer tensors are counters, taken from the first model. Entries that share storage in every model, as tied tables
-    do, share storage in the mean. The state of the optimizer is left out, since it belongs to other weights.
+    do, share storage in the mean. The optimizer's state, and the average of `--store-ema`, are left out, since they belong
+    to other weights.
     ValueError if a checkpoint cannot be read, has other entries, or its weights mean something else or are not finite.
     """
     first: dict[str, Any] = {}
@@ -62,6 +63,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     for key, total in sums.items():
         means.setdefault(owners[key], total / len(paths))
     mean = {key: means[owners[key]] if key in sums else entry for key, entry in first["model"].items()}
+    for name in ("ema", "ema_fp32_params"):
+        (first.get("extra_state") or {}).pop(name, None)
     return {**first, "model": mean}
 
 

@@ -32,7 +32,7 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
         if value := trained.used(option):
             got = f"{flag_of(option)} {value}"
             raise ValueError(f"CHECKPOINT: needs two tables of all words in one basis; got {got}. Use a new training.")
-    if _shares(weights):
+    if _shares(weights) or trained.used(TYING):  # fairseq's `lstm` has its one table under one name
         raise ValueError(f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as is.")
     if not any(f"{name}weight" in weights for name in SHARED[1:]):
         needs, use = "an output table that this command knows", "a new training"

@@ -35,10 +35,17 @@ class Trained(NamedTuple):
         return self.options.get(option) if in_bands or option != "adaptive_softmax_cutoff" else None
 
     def built(self, task: Any, **changes: Any) -> Any:
-        """Builds a model with other options or dictionaries, with the numbers that its training would start with."""
-        with torch.random.fork_rng():
-            torch.manual_seed(self.config.common.seed)
-            return task.build_model(Namespace(**{**self.options, **changes}))
+        """Builds a model with other options or dictionaries, with the numbers that its training would start with.
+
+        ValueError if there is no such model.
+        """
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(self.config.common.seed)
+                return task.build_model(Namespace(**{**self.options, **changes}))
+        except ValueError as error:  # which speaks of training, and of options that nobody has given here
+            got = f"{self.path}, which cannot ({error})"
+            raise ValueError(f"CHECKPOINT: needs a model that can change so; got {got}. Use a new training.") from error
 
     def start(self, new: Any, convert: Callable[[Weights], Weights], **changes: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the checkpoint of another model, from which a training can start.

@@ -91,7 +91,11 @@ REFUSALS = {
     "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none that can be taken apart. Use"),
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
-    "widths": ("tie", (*STREAM[:-1], 12), "needs .* equal|needs input vectors as wide"),
+    "widths": (
+        "tie",
+        (*STREAM[:-1], 12),
+        "CHECKPOINT: needs a model that can change so; got .*model.pt, .* equal",
+    ),
     "widths of fairseq's": (
         "tie",
         ("--arch", "transformer", *TRANSLATION[2:], "--decoder-output-dim", 12),
@@ -107,6 +111,16 @@ REFUSALS = {
         "untie",
         (*STOCK, DECODER),
         "needs shared tables; got .*model.pt, with none that",
+    ),
+    "fairseq's lstm, already tied": (
+        "tie",
+        (*STOCK, DECODER),
+        "untied model; got .*model.pt, whose tables are one. Use",
+    ),
+    "method of bands": (
+        "untie",
+        (*LM, *SIZES, *BANDS, "--sharing-method", "scaled"),
+        "CHECKPOINT: needs a model that can change so; got .*model.pt, which cannot .--sharing-method scaled: needs",
     ),
     "words of both languages": (
         "untie",
