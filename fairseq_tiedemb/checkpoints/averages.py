@@ -41,8 +41,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         mean_p = (p_1 + ... + p_n) / n      in float32 (float64 where p is)
 
     Integer tensors are counters, taken from the first model. Entries that share storage in every model, as tied tables
-    do, share storage in the mean. The optimizer's state, and the average of `--store-ema`, are left out, since they belong
-    to other weights.
+    do, share storage in the mean. The optimizer's state and the average of `--store-ema` belong to other weights, and
+    are left out.
     ValueError if a checkpoint cannot be read, has other entries, or its weights mean something else or are not finite.
     """
     first: dict[str, Any] = {}
