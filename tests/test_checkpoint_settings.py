@@ -112,7 +112,7 @@ def test_a_file_of_another_program_is_whole(tmp_path: Path) -> None:
 
 def test_the_average_of_a_training_is_read_the_same_way(tmp_path: Path) -> None:
     path = saved(tmp_path / "ema.pt", extra_state={"ema": {"weight": torch.ones(2)}})
-    loaded = checkpoint_utils.load_ema_from_checkpoint(str(path))
+    loaded = checkpoint_utils.load_ema_from_checkpoint(fpath=str(path))
     assert loaded["model"]["weight"].tolist() == [1.0, 1.0]
     without = saved(tmp_path / "without.pt")
     with pytest.raises(ValueError, match=r"without\.pt: needs a checkpoint with an average, of --store-ema; got one w"):

@@ -72,14 +72,15 @@ def one_way_to_read() -> None:
 
 @mend(checkpoint_utils, "load_checkpoint_to_cpu")
 @mend(checkpoint_utils, "load_ema_from_checkpoint")
-def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+def checkpoint_errors(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Name the file, and give the reason, when a checkpoint is refused.
 
     Without it: errors about missing content do not name the file, folders end in a traceback, and a model of a plugin
     that was not imported raises `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq gives the reason.
     """
+    path = str(args[0] if args else kwargs.get("path", kwargs.get("fpath")))
     try:
-        state = original(path, *args, **kwargs)
+        state = original(*args, **kwargs)
     except UNREADABLE as error:
         raise ValueError(refusal(path, error)) from error
     cfg = state.get("cfg")
