@@ -87,6 +87,13 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "number.pt", "entries with names; got 7")
 
 
+def test_a_checkpoint_without_a_model_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "none.pt", model=None)
+    for read in READERS:
+        with pytest.raises(ValueError, match="needs a checkpoint of fairseq-train; got .* holds no model. Use another"):
+            read(path)
+
+
 @pytest.mark.parametrize("kind", ["task", "model"])
 def test_a_model_or_task_that_nobody_registered_is_named(kind: str, tmp_path: Path) -> None:
     path = saved(tmp_path / "other.pt", cfg={**checkpoint()["cfg"], kind: {"_name": "nowhere"}})

@@ -144,6 +144,13 @@ def test_every_sentence_is_in_one_batch(max_tokens: int | None, max_sentences: i
         assert max_sentences is None or all(len(batch) <= max_sentences for batch in made)
 
 
+def test_a_text_longer_than_a_batch_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"--max-tokens: needs the tokens of the longest text .*; got 3 \(.*\)\. Use more"
+    ):
+        batches([2, 5], max_tokens=3)
+
+
 @pytest.mark.parametrize("rows", [4, 16, 20])
 def test_every_sentence_is_in_one_batch_of_a_fixed_shape(rows: int) -> None:
     for count in (1, 20, 99):

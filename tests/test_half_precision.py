@@ -38,6 +38,7 @@ TRAININGS = {
     "language model": ("lm_data", LM),
     "Transformer": ("lm_data", TRANSFORMER),
     "feed-forward": ("lm_data", (*FEEDFORWARD, 5)),
+    "pure": ("lm_data", (*TRANSFORMER[:-6], "--optimizer", "adam", "--lr", 1e-3, "--memory-efficient-fp16")),
     **{head: ("lm_data", (*UNTIED, head, *flags)) for head, flags in HEADS.items()},
 }
 
@@ -83,6 +84,9 @@ def test_weights_that_a_file_has_otherwise_stay(kind: torch.dtype) -> None:
         found = float32_weights(loading)[0]
         assert torch.equal(found[3:5], weight[3:5].float())
         assert torch.equal(found[[0, 1, 2, *range(5, 20)]], unrounded[[0, 1, 2, *range(5, 20)]])
+        loading.load_state_dict({"fp32_params": [torch.ones(20), torch.ones(20)]})
+        loading.load_state_dict({"fp32_params": [torch.ones(7)]})
+        assert torch.equal(float32_weights(loading)[0], found)
 
 
 def optimizer(weight: torch.Tensor, unrounded: torch.nn.Parameter, *, flat: bool = False) -> FP16Optimizer:

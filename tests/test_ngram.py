@@ -203,6 +203,12 @@ def test_a_byte_order_mark_is_in_no_word(tmp_path):
     assert list(Vocabulary.from_dictionary(tmp_path / "marked.dict"))[0] == "a"
 
 
+def test_a_dictionary_without_words_is_refused(tmp_path):
+    (tmp_path / "dict.txt").write_text("")
+    with pytest.raises(ValueError, match=r"--dict: needs words; got .*dict\.txt, which is empty\. Use the dict"):
+        Vocabulary.from_dictionary(tmp_path / "dict.txt")
+
+
 def test_an_arpa_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monkeypatch, capsys):
     (tmp_path / "train.txt").write_text("a b\n")
     (tmp_path / "out.arpa").write_text("old")

@@ -27,9 +27,7 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
     """
     try:
         require_whole(file)
-        known = torch.serialization.get_safe_globals()  # which `with` would take away at its end
-        with torch.serialization.safe_globals([each for each in STAND_INS if each not in known]):
-            state = plain(torch.load(file, map_location="cpu", weights_only=True), {})
+        state = plain(load(file), {})
     except Exception as error:  # whatever a damaged file leads to
         raise ValueError(refusal(path, error)) from error
     require_state(state, path)
@@ -50,6 +48,18 @@ def require_whole(file: IO[bytes]) -> None:
             if damaged is not None:
                 raise zipfile.BadZipFile(f"Bad CRC-32 for file {damaged!r}")
     file.seek(0)
+
+
+def load(file: IO[bytes]) -> Any:
+    """Reads a file by torch, which may call the stand-ins, and no class that somebody else has allowed."""
+    of_others = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()  # of two classes under one name torch takes either
+    try:
+        torch.serialization.add_safe_globals(STAND_INS)
+        return torch.load(file, map_location="cpu", weights_only=True)
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(of_others)
 
 
 def plain(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
@@ -106,4 +116,6 @@ def refusal(path: str, error: Exception) -> str:
         return f"{path}: needs a checkpoint with {missing}; got one without. Use another."
     # torch has the reason between advice to run the file's code, and where to read more.
     reason = " ".join(re.split(r"WeightsUnpickler error:|\n\nCheck the doc", got)[-2:][0].split())
+    if reason.startswith("Unsupported operand"):
+        reason += ": no file of torch.save, or one of another pickle_protocol than 2"
     return f"{path}: needs a whole checkpoint; got one that cannot be read ({reason[:200]}). Use another one."

@@ -154,7 +154,7 @@ class Words:
 
 FILLED = (NumberType, Array, Words)
 # What torch may call beside its own, with the name in the pickle.
-STAND_INS: list[tuple[Any, str]] = [
+STAND_INS: list[Any] = [
     (lambda: b"", "builtins.bytes"),  # which pickle calls for an empty array
     (NumberType, "numpy.dtype"),
     (Array, "numpy.ndarray"),

@@ -49,11 +49,17 @@ def last_batch(original: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     """Keep the leftover sentences if their number is not a multiple of `--required-batch-size-multiple`.
 
     Without it: fairseq silently drops them in every split (data/data_utils.py:345): 96 of 100 test sentences are
-    translated, training never sees its longest batch. Goes when fairseq keeps them.
+    translated, training never sees its longest batch; and a text of more than `--max-tokens` ends in an AssertionError.
+    Goes when fairseq keeps them, and names the flag.
     """
     if len(indices) == 0:
         return []
-    batches = original(indices, *args, **kwargs)
+    try:
+        batches = original(indices, *args, **kwargs)
+    except AssertionError as error:
+        got = (*args[2:3], kwargs.get("max_tokens"))[0]
+        needs = "the tokens of the longest text at least, and --max-tokens-valid, too"
+        raise ValueError(f"--max-tokens: needs {needs}; got {got} ({error}). Use more.") from error
     kept = sum(len(batch) for batch in batches)
     # Batches are consecutive slices of the indices, so that the missing indices are the last ones.
     return batches if kept == len(indices) else [*batches, np.asarray(indices)[kept:]]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin
 from fairseq.trainer import Trainer
 
 from .mending import mend
@@ -51,11 +51,12 @@ def each_epochs_order(
 
 
 @mend(_FP16OptimizerMixin, "state_dict")
+@mend(_MemoryEfficientFP16OptimizerMixin, "state_dict")
 def unrounded_weights_are_saved(original: Any, self: Any) -> dict[str, Any]:
     """Save, beside the optimizer's state, the float32 weights of `--fp16` and `--bf16`, and counts of overflows.
 
     Without it: a resumed training begins with weights that are rounded to half precision, and with no overflow behind
-    it (optim/fp16_optimizer.py:76). Goes when fairseq saves both.
+    it (optim/fp16_optimizer.py:76, 332). Goes when fairseq saves both.
     """
     state = {**original(self), "fp32_params": [weights.data for weights in float32_weights(self)]}
     if self.scaler:
@@ -64,6 +65,7 @@ def unrounded_weights_are_saved(original: Any, self: Any) -> dict[str, Any]:
 
 
 @mend(_FP16OptimizerMixin, "load_state_dict")
+@mend(_MemoryEfficientFP16OptimizerMixin, "load_state_dict")
 def unrounded_weights_are_loaded(
     original: Any, self: Any, state: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
 ) -> None:
@@ -74,15 +76,18 @@ def unrounded_weights_are_loaded(
     original(self, state, optimizer_overrides)
     if self.scaler:
         vars(self.scaler).update(state.get("overflows", {}))
-    for weights, kept in zip(float32_weights(self), state.get("fp32_params", ()), strict=False):
+    of_file = state.get("fp32_params", ())
+    if [kept.shape for kept in of_file] != [weights.shape for weights in float32_weights(self)]:
+        return  # of another precision, or of another way to keep them
+    for weights, kept in zip(float32_weights(self), of_file, strict=True):
         found = kept.to(weights.device)
         is_same = found.to(self.fp16_params[0].dtype).to(found.dtype) == weights.data
         weights.data.copy_(torch.where(is_same, found, weights.data))
 
 
 def float32_weights(optimizer: Any) -> list[torch.nn.Parameter]:
-    """The weights that an optimizer of half precision updates: of each parameter, or of all of a device together."""
-    weights = optimizer.fp32_params
+    """The float32 weights that an optimizer of half precision has: none, of each parameter, or of all of a device."""
+    weights = getattr(optimizer, "fp32_params", ())
     return list(weights.values() if isinstance(weights, dict) else weights)
 
 

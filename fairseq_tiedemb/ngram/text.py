@@ -32,9 +32,11 @@ class Vocabulary(dict[str, int]):
 
     @classmethod
     def from_dictionary(cls, path: str | Path) -> "Vocabulary":
-        """Returns the closed vocabulary of fairseq's dict.txt, with <unk>; errors are those of ``read_dict``."""
-        vocabulary = cls()
-        for word in [*(word for word, _ in read_dict(path, flag="--dict")), UNKNOWN]:
+        """Returns the closed vocabulary of a dict.txt, with <unk>; ValueError if it is empty or unreadable."""
+        vocabulary, words = cls(), [word for word, _ in read_dict(path, flag="--dict")]
+        if not words:
+            raise ValueError(f"--dict: needs words; got {path}, which is empty. Use the dict.txt of a training.")
+        for word in [*words, UNKNOWN]:
             if word not in MARKS:
                 vocabulary.setdefault(word, vocabulary.size)
         vocabulary.close()
