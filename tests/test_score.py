@@ -263,11 +263,11 @@ def test_refuses_weights_that_are_not_finite(
     [
         (
             lambda state: state.update(cfg=None),
-            "needs a checkpoint of fairseq-train; got .*x.pt, which has no model",
+            "needs a checkpoint of fairseq-train; got .*x.pt, which lacks its model's settings",
         ),
         (
             lambda state: state.update(model=5),
-            "needs a checkpoint of fairseq-train; got .*x.pt, which has no model",
+            "x.pt: needs a checkpoint of fairseq-train; got one that holds no model",
         ),
         (lambda state: state.update(task_state=5), "x.pt: needs task_state that is a dictionary; got 5. Use"),
         (lambda state: state.update(extra_state=["a"]), "x.pt: needs extra_state that is a dictionary; got a list"),

@@ -20,8 +20,8 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
     if not checkpoint.is_file():
         raise ValueError(f"{flag}: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data)})
-    if state.get("cfg") is None or not isinstance(state.get("model"), dict):
-        got = f"{checkpoint}, which has no model, or not its settings"
+    if state.get("cfg") is None:
+        got = f"{checkpoint}, which lacks its model's settings"
         raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {got}. Use another.")
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     model = model_class(state["cfg"].model)

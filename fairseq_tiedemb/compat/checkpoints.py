@@ -63,8 +63,8 @@ def one_way_to_read() -> None:
     """Let fairseq read checkpoints by `checkpoints.files.read_file`, as our own commands do.
 
     Without it: bits that have changed are loaded without a word, and settings that fetch or send something reach
-    OmegaConf (checkpoint_utils.py:340, 909; xm_transformer.py:645, which reads a second file that settings name). Goes
-    when `torch.load` compares checksums, and fairseq reads settings as values.
+    OmegaConf (checkpoint_utils.py:340, 909; xm_transformer.py:645, which reads a second file that settings name).
+    Goes when `torch.load` compares checksums, and fairseq reads settings as values.
     """
     for module in (checkpoint_utils, xm_transformer):
         module.torch = TorchForCheckpoints("torch")

@@ -67,16 +67,16 @@ def unrounded_weights_are_saved(original: Any, self: Any) -> dict[str, Any]:
 @mend(_FP16OptimizerMixin, "load_state_dict")
 @mend(_MemoryEfficientFP16OptimizerMixin, "load_state_dict")
 def unrounded_weights_are_loaded(
-    original: Any, self: Any, state: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+    original: Any, self: Any, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
 ) -> None:
     """Load what `unrounded_weights_are_saved` saves. A weight that its model has otherwise, of a changed file, stays.
 
     Without it: see there. Goes with it.
     """
-    original(self, state, optimizer_overrides)
+    original(self, state_dict, optimizer_overrides)
     if self.scaler:
-        vars(self.scaler).update(state.get("overflows", {}))
-    of_file = state.get("fp32_params", ())
+        vars(self.scaler).update(state_dict.get("overflows", {}))
+    of_file = state_dict.get("fp32_params", ())
     if [kept.shape for kept in of_file] != [weights.shape for weights in float32_weights(self)]:
         return  # of another precision, or of another way to keep them
     for weights, kept in zip(float32_weights(self), of_file, strict=True):
