@@ -264,11 +264,11 @@ def test_an_archive_that_inflates_is_refused(tmp_path: Path) -> None:
 
 
 def test_parts_of_storages_in_older_files_are_read() -> None:
-    state = {"entry": tensor(Saved(more=(("1", 1, 2),)), shape=(2,), stride=(1,))}
+    state = {"model": {"entry": tensor(Saved(more=(("1", 1, 2),)), shape=(2,), stride=(1,))}}
     pickles = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, state, ["0"])
     data = b"".join(b"\x80\x02" + encoded(each) + b"." for each in pickles) + (4).to_bytes(8, "little")
     read = files.read_file(io.BytesIO(data + torch.arange(4.0).numpy().tobytes()), "old.pt")
-    assert read["entry"].tolist() == [1.0, 2.0]
+    assert read["model"]["entry"].tolist() == [1.0, 2.0]
 
 
 def test_reading_leaves_the_classes_that_torch_may_read_as_they_were(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_checkpoint_that_lacks_what_fairseq_reads_is_named(changes: dict[str, 
 
 
 def test_a_file_of_another_program_is_whole(tmp_path: Path) -> None:
-    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "other.pt")
+    torch.save({"model": torch.nn.Linear(2, 2).state_dict()}, tmp_path / "other.pt")
     refusal = str(error_of(READERS[0], tmp_path / "other.pt"))
     assert refusal.endswith(
         "other.pt: needs a checkpoint with the settings of fairseq-train; got one without. Use another."

@@ -80,14 +80,16 @@ def plain(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
 
 
 def require_state(state: Any, path: str) -> None:
-    """Raises ValueError unless a checkpoint is a dictionary, and its model's entries have names and no odd tensors."""
+    """Raises ValueError unless a checkpoint is a dictionary with a model: entries with names, and no odd tensors."""
     if not isinstance(state, dict):
         refuse_file(path, "a checkpoint of fairseq-train", f"{type(state).__name__} instead of a dictionary", "another")
+    if not isinstance(state.get("model"), dict):
+        refuse_file(path, "a checkpoint of fairseq-train", "one that holds no model", "another")
     for name in ("task_state", "extra_state"):
         if not isinstance(entries := state.get(name), dict | None):
             refuse_file(path, f"{name} that is a dictionary", shown(entries))
-    for part, entries in (("", state), (" of the model", state.get("model"))):
-        for key, entry in entries.items() if isinstance(entries, dict) else ():
+    for part, entries in (("", state), (" of the model", state["model"])):
+        for key, entry in entries.items():
             if type(key) is not str:
                 refuse_file(path, f"entries{part} with names", repr(key))
             if isinstance(entry, Tensor) and not is_dense(entry):

@@ -26,8 +26,6 @@ def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
         raise ValueError(f"{flag}: needs a checkpoint; got {path} ({error.strerror}). Use another path.") from None
     except ValueError as error:
         raise ValueError(f"{flag}: {error}") from None
-    if not isinstance(state.get("model"), dict):
-        raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {path}, which holds no model. Use another.")
     for key, entry in state["model"].items():
         if isinstance(entry, Tensor):
             state["model"][key] = entry.detach()  # of a parameter, which numpy does not take

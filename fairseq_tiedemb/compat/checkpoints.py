@@ -83,8 +83,6 @@ def checkpoint_errors(original: Any, *args: Any, **kwargs: Any) -> Any:
         state = original(*args, **kwargs)
     except UNREADABLE as error:
         raise ValueError(refusal(path, error)) from error
-    if not isinstance(state.get("model"), dict):
-        raise ValueError(f"{path}: needs a checkpoint of fairseq-train; got one that holds no model. Use another.")
     cfg = state.get("cfg")
     known = {"task": tasks.TASK_REGISTRY, "model": models.MODEL_REGISTRY | models.ARCH_MODEL_REGISTRY}
     for kind, registry in known.items():
