@@ -152,8 +152,10 @@ def tied_class(base: Any) -> Any:
             try:
                 rows = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
                 resized = SharedEmbedding.from_module(rows, method=table.method, constants=table.constants)
+                resized.feature_map = table.feature_map
                 for name, values in table.method_parameters.items():
-                    kept = slice(min(len(rows.weight), len(values))) if values.dim() else ...
+                    is_of_words = values.shape[:1] == (table.num_embeddings,)
+                    kept = slice(min(len(rows.weight), len(values))) if is_of_words else ...
                     resized.method_parameters[name].data[kept] = values.data[kept]
                 table = resized.to(rows.weight)
             finally:

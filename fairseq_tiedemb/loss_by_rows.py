@@ -28,7 +28,7 @@ AT_ONCE = {torch.bfloat16}
 # D = 1,024 in bf16 an H200 takes 11.6 ms, with a quarter of them 16.1, with all logits at once 10.9.
 GPU_BYTES = 2**29
 # Gradients of logits are below 1, or below the largest scale. Before they are rounded to fp16, which has nothing below
-# 6e-8, they are multiplied up to this bound, or less where products might overflow: see `_LossByRows.lift`. A row of
+# 6e-8, they are multiplied up to this bound, or less where products might overflow: see `fitting_loss_scale`. A row of
 # tiny norm, with a method that divides by its square, therefore costs other rows' gradients precision: 1.5 % at a
 # hundredth of their norm, most of it at a thousandth.
 HALF_SCALE = 128.0
@@ -86,18 +86,18 @@ class _LossByRows:
     def __init__(self, logits: Logits, objective: Objective, needs_grad: tuple[bool, ...], weights: Tensor | None):
         self.features, self.table, self.scale, offset, self.target = logits
         features, table = self.features, self.table
-        self.is_lifted = table.dtype == torch.float16
+        self.is_half = table.dtype == torch.float16
         if self.scale is not None:
             sizes = self.scale.abs()
-            smallest = sizes.amax() * SMALLEST_IN_HALF if self.is_lifted else sizes.new_tensor(SMALLEST_SCALE)
+            smallest = sizes.amax() * SMALLEST_IN_HALF if self.is_half else sizes.new_tensor(SMALLEST_SCALE)
             self.scale = torch.where(sizes < SMALLEST_SCALE, smallest.clamp(min=SMALLEST_SCALE), self.scale)
         self.logits, self.objective = Logits(features, table, self.scale, offset, self.target), objective
         self.options, self.weights = objective.options, weights
         self.exact = exact_dtype(table)
         # Factor on gradients until they are in float32 again. bfloat16 has float32's range and needs none.
-        self.unit: float | Tensor = 1.0
-        self.together = objective.rows_a_word()
-        shape = () if self.options.reduce else (len(features) // self.together,)
+        self.loss_scale: float | Tensor = 1.0
+        self.components = objective.components()
+        shape = () if self.options.reduce else (len(features) // self.components,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
         self.multiple = row_multiple(table, len(features))
         on_cpu, vocabulary = table.device.type == "cpu", max(len(table), 1)
@@ -105,14 +105,14 @@ class _LossByRows:
         rows = min(ROWS, rows) if on_cpu else rows
         if on_cpu and needs_grad[1] and table.dtype in AT_ONCE and len(features) <= rows + 2 * table.size(1):
             rows = max(len(features), 1)
-        rows = math.ceil(rows / self.together) * self.together
+        rows = math.ceil(rows / self.components) * self.components
         self.scores = table.new_empty(self.filled(min(rows, len(features))), len(table))
-        has_kernel = self.together == 1 and not self.options.augmented_loss
+        has_kernel = objective.log_prior_NK is None and not self.options.augmented_loss
         self.kernel = kernel_for(self.scores) if has_kernel else None
         self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
-        dtype = self.exact if self.is_lifted else table.dtype
+        dtype = self.exact if self.is_half else table.dtype
         self.grad_features = torch.empty_like(features, dtype=dtype) if need_features else None
         self.need_table = need_table or self.need_scale
         self.grad_table: Tensor | None = None  # before the first rows
@@ -125,17 +125,17 @@ class _LossByRows:
     def run(self, table: Tensor) -> tuple[OutputLoss, Gradients]:
         """Losses and gradients of all rows; ``table`` is the argument of ``output_loss``."""
         count = len(self.target)
-        most = max(1, len(self.scores) // self.together) * self.together
+        most = max(1, len(self.scores) // self.components) * self.components
         chunks = max(1, math.ceil(count / most))  # of equal size
-        rows_each = math.ceil(count / chunks / self.together) * self.together
-        parts = list(slices(count, min(most, self.filled(rows_each) // self.together * self.together)))
-        if self.is_lifted and count:
-            self.unit = self.lift(parts)
+        rows_each = math.ceil(count / chunks / self.components) * self.components
+        parts = list(slices(count, min(most, self.filled(rows_each) // self.components * self.components)))
+        if self.is_half and count:
+            self.loss_scale = self.fitting_loss_scale(parts)
         for rows in parts:
             self.add_rows(rows, self.target[rows])
         return OutputLoss(*self.losses), self.gradients(table)
 
-    def lift(self, parts: list[slice]) -> Tensor:
+    def fitting_loss_scale(self, parts: list[slice]) -> Tensor:
         """The factor on gradients |g| <= G in fp16: |sum_n g_n h_n| <= G sum_n |h_n|, |sum_v g_v w_v| <= 2 G max |w|.
 
         G is 1, and more with other terms of the loss; for that of z-loss |log Z| <= log V + max |z|.
@@ -163,7 +163,7 @@ class _LossByRows:
         own = scores[:count]
         if self.kernel is not None:
             self._to_gradient_by(self.kernel, own, target, rows)
-        for block in blocks(own, self.together) if self.kernel is None else ():
+        for block in blocks(own, self.components) if self.kernel is None else ():
             exact = own[block].to(self.exact)
             where = slice(rows.start + block.start, rows.start + min(block.stop, count))
             soft = None if similar is None else similar[:count][block].to(self.exact)
@@ -171,8 +171,8 @@ class _LossByRows:
             if own.dtype != exact.dtype:
                 own[block].copy_(exact)
         if self.grad_features is not None:
-            if self.is_lifted:
-                torch.div(torch.mm(scores, self.table), self.unit, out=self.grad_features[rows])
+            if self.is_half:
+                torch.div(torch.mm(scores, self.table), self.loss_scale, out=self.grad_features[rows])
             elif len(scores) > count:
                 self.grad_features[rows] = torch.mm(scores, self.table)[:count]
             else:
@@ -183,7 +183,7 @@ class _LossByRows:
     def _add_to_table(self, left: Tensor, right: Tensor, *, is_all: bool) -> None:
         """Adds a product to the table's gradient; the sum over chunks is in float32 beside products in half."""
         before, is_exact = self.grad_table, right.dtype == self.exact
-        if before is None and (is_exact or (is_all and not self.is_lifted)):
+        if before is None and (is_exact or (is_all and not self.is_half)):
             self.grad_table = torch.mm(left, right)
         elif before is not None and is_exact:
             before.addmm_(left, right)
@@ -198,10 +198,10 @@ class _LossByRows:
 
     def gradients(self, table: Tensor) -> Gradients:
         """Gradients of features, table, scale and offset."""
-        if self.is_lifted:
+        if self.is_half:
             for grad in (self.grad_table, self.grad_offset):
                 if grad is not None:
-                    grad.div_(self.unit)
+                    grad.div_(self.loss_scale)
         grad_scale = None
         if self.need_scale and self.grad_table is not None and self.scale is not None:
             # Row v of the table's gradient is scale_v A_v, and dL/dscale_v = w_v . A_v.
@@ -213,11 +213,11 @@ class _LossByRows:
 
     def _to_gradient_by(self, kernel: Kernel, scores: Tensor, target: Tensor, where: slice) -> None:
         """Does ``_to_gradient`` for all rows at once; an offset's gradient is that of rounded logits."""
-        unit = self.unit if self.weights is None else self.unit * self.weights[where]
+        factor = self.loss_scale if self.weights is None else self.loss_scale * self.weights[where]
         options, offset, grad_offset = self.options, self.logits.offset_V, self.grad_offset
         sums = kernel(
             scores, target, self.scale, offset, self.objective.soft_cap, options,
-            unit if isinstance(unit, Tensor) else None, gradient=self.needs_grad, times_scale=grad_offset is None,
+            factor if isinstance(factor, Tensor) else None, gradient=self.needs_grad, times_scale=grad_offset is None,
         )  # fmt: skip
         self._add(options.cross_entropy(scores.size(1), *sums)[:2], where)
         if grad_offset is not None:
@@ -233,19 +233,19 @@ class _LossByRows:
                 total[words] = values.squeeze(1)
 
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
-        """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
+        """Adds the losses of a block of rows and overwrites its products w . h with d loss / d (w . h), scaled."""
         self.logits.complete(scores, slice(None))
         slope = self.objective.cap(scores)
-        words = slice(where.start // self.together, where.stop // self.together)
-        unit: float | Tensor = self.unit
+        words = slice(where.start // self.components, where.stop // self.components)
+        factor: float | Tensor = self.loss_scale
         if self.weights is not None:
-            unit = unit * self.weights[words].repeat_interleave(self.together).unsqueeze(1)
+            factor = factor * self.weights[words].repeat_interleave(self.components).unsqueeze(1)
         if self.objective.log_prior_NK is None:
-            losses = self._cross_entropy(scores, target, similar, unit)
+            losses = self._cross_entropy(scores, target, similar, factor)
         else:
-            losses = self.objective.mix(scores, target, where, self.options.shares(len(self.table)))
-            if self.is_lifted or self.weights is not None:
-                scores.mul_(unit)
+            losses = self.objective.mix(scores, target, where, self.options.target_weights(len(self.table)))
+            if self.is_half or self.weights is not None:
+                scores.mul_(factor)
         self._add(losses, words)
         if not self.needs_grad:
             return
@@ -257,10 +257,10 @@ class _LossByRows:
             scores.mul_(self.scale)
 
     def _cross_entropy(
-        self, scores: Tensor, target: Tensor, similar: Tensor | None, unit: float | Tensor
+        self, scores: Tensor, target: Tensor, similar: Tensor | None, factor: float | Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Loss and negative log-likelihood of a block; overwrites its logits with their gradients, times ``unit``."""
-        confidence, smoothing = self.options.shares(scores.size(1))
+        """Loss and negative log-likelihood of a block; overwrites its logits with their gradients, times ``factor``."""
+        confidence, smoothing = self.options.target_weights(scores.size(1))
         soft = None if similar is None else self.objective.divergence(scores, similar, self.scale)
         sums = scores.gather(1, target), scores.sum(1, keepdim=True) if smoothing else scores[:, :1]
         largest = scores.amax(1, keepdim=True)
@@ -271,11 +271,11 @@ class _LossByRows:
         if soft is not None:
             loss = loss + soft[0]
         if self.needs_grad:
-            if smoothing or self.options.z_loss or self.is_lifted or self.weights is not None:
-                scores.mul_(weight.mul_(unit))
+            if smoothing or self.options.z_loss or self.is_half or self.weights is not None:
+                scores.mul_(weight.mul_(factor))
             if smoothing:
-                scores.sub_(smoothing * unit)
-            scores.scatter_add_(1, target, torch.full_like(log_partition, -confidence).mul_(unit))
+                scores.sub_(smoothing * factor)
+            scores.scatter_add_(1, target, torch.full_like(log_partition, -confidence).mul_(factor))
             if soft is not None:
-                scores.add_(soft[1].mul_(unit))
+                scores.add_(soft[1].mul_(factor))
         return loss, nll

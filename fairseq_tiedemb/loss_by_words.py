@@ -58,7 +58,7 @@ def loss_by_words(
     ``needs_grad``: of features, table, scale and offset; ``weights_N`` weigh the tokens' losses in the gradients.
     """
     vocabulary = len(logits.table_VD)
-    of_target, of_each = options.shares(vocabulary)
+    of_target, of_each = options.target_weights(vocabulary)
     log_partition, *sums = _sums(logits, smoothed=of_each > 0)
     loss, nll, of_all = options.cross_entropy(vocabulary, log_partition, *sums)
     losses = OutputLoss(loss.sum(), nll.sum()) if options.reduce else OutputLoss(loss.squeeze(1), nll.squeeze(1))

@@ -95,7 +95,7 @@ def rows_to_gradients(
     the products with ``times_scale``, else of the logits before the cap.
     """
     count, vocabulary = scores_NV.shape
-    confidence, each = options.shares(vocabulary)
+    confidence, each = options.target_weights(vocabulary)
     log_z, of_target, total = torch.empty(3, count, 1, device=scores_NV.device, dtype=torch.float32)
     terms = [None if term is None else term.contiguous() for term in (scale_V, offset_V)]
     unit = None if unit is None else unit.expand(count)

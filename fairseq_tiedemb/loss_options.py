@@ -51,7 +51,7 @@ class LossOptions:
         if tau != 1 and not self.augmented_loss:
             raise ValueError(f"--augmented-temperature: needs --augmented-loss; got {tau} alone. Use both.")
 
-    def shares(self, size: int) -> tuple[float, float]:
+    def target_weights(self, size: int) -> tuple[float, float]:
         """Weights of -log p(target) and of every -log p(v) in the loss, with V tokens (``size``)."""
         # With V = 1 no other token can receive smoothed probability.
         each = self.label_smoothing / max(size - 1, 1)
@@ -60,9 +60,9 @@ class LossOptions:
     def cross_entropy(self, size: int, log_z: Tensor, of_target: Tensor, total: Tensor) -> tuple[Tensor, ...]:
         """Training loss and negative log-likelihood from log Z, the target's logit, and the sum of all V logits.
 
-        The third result is a in d loss / d z_v = a p(v) - b - c [v = target], where ``shares`` gives c and b.
+        The third result is a in d loss / d z_v = a p(v) - b - c [v = target], where ``target_weights`` gives c and b.
         """
-        confidence, each = self.shares(size)
+        confidence, each = self.target_weights(size)
         nll = log_z - of_target
         loss, weight = confidence * nll, torch.full_like(log_z, confidence + each * size)
         if each:
@@ -104,7 +104,7 @@ def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> Non
 def check_evaluated(loss: Tensor) -> None:
     """Raises ValueError if a loss that is printed is NaN.
 
-    Not in training, which it would wait in: fairseq sees gradients.
+    Not called in training: it would wait for a GPU, and fairseq checks gradients there.
     """
     if loss.isnan().any():
         use = "a checkpoint from before the training diverged, or no --fp16"

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_tiedemb import LossOptions, SharedEmbedding, for_transformers
+from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, for_transformers
 from fairseq_tiedemb.huggingface import USES_OF_LOGITS, tied_class
+from fairseq_tiedemb.sharing import SHARING_METHODS, ScaleNorm
 
 transformers = pytest.importorskip("transformers")
 SIZE, WIDTH = 50, 16
@@ -190,6 +191,23 @@ def test_words_come_and_go() -> None:
         words = torch.randint(0, size, (2, 5))
         model.train()(words, labels=words).loss.backward()
     assert model.config.vocab_size == SIZE - 10
+
+
+def test_what_a_method_has_learnt_stays_beside_fewer_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of its feature map, and of a parameter with an entry per feature, fewer words than features."""
+    own = {"gains": lambda vocabulary, width: torch.ones(width)}
+    method = SharingMethod(
+        "own", "", "", scale=lambda n, own: own["gains"].mean(), feature_map=ScaleNorm, parameters=own
+    )
+    monkeypatch.setitem(SHARING_METHODS, "own", method)
+    model = for_transformers(build("GPT2"), "own")
+    for name, values in model.get_input_embeddings().named_parameters():
+        if name != "weight":
+            nn.init.constant_(values, 3.0)
+    learnt = {n: v for n, v in model.resize_token_embeddings(WIDTH // 2).named_parameters() if n != "weight"}
+    assert set(learnt) == {"method_parameters.gains", "feature_map.g"}
+    for values in learnt.values():
+        assert values.tolist() == torch.full_like(values, 3.0).tolist()
 
 
 def test_half_precision_trains() -> None:

@@ -63,6 +63,15 @@ def test_a_softmax_without_weight_counts_for_nothing() -> None:
     torch.testing.assert_close(gradient, torch.tensor([[-1.0, 0.0]], dtype=torch.float64).expand(len(TARGET), 2))
 
 
+def test_a_mixture_of_one_takes_no_kernel_of_a_single_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weight would be left out."""
+    h, rows, prior = features(), table(), torch.full((len(TARGET), 1), -2.0, dtype=torch.float64)
+    monkeypatch.setattr(loss_by_rows, "kernel_for", lambda scores: pytest.fail("a kernel was asked for"))
+    found = rows.loss(h, TARGET, log_prior_NK=prior).loss
+    expected = -rows.scores(h).log_softmax(1).gather(1, TARGET.unsqueeze(1)).sum() + 2 * len(TARGET)
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.filterwarnings("error:An output with one or more elements was resized")
 def test_filled_products_of_a_chunk_fit_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_by_rows, "ROWS", 40)
