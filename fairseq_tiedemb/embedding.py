@@ -307,7 +307,7 @@ class SharedEmbedding(Keeping, Head):
     def squared_norms(self) -> Tensor:
         """n_v = ||w_v||^2 (V,), at least ``SMALLEST_SQUARED_NORM``, and 1 for the padding row.
 
-        In float32, or in float64 for a float64 table and where float32 overflows.
+        In float32 or float64: see ``squared_norms.squared_norms``.
         """
         return self._bounded(squared_norms(self.weight))
 

@@ -44,7 +44,7 @@ class Keeping(nn.Module):
     kept = Kept()  # nothing, until ``keep``
 
     def keep(self, keep: bool = True, **_: Any) -> None:
-        """Keeps it while the weights stay unchanged; ``keep=False`` and ``train()`` end that.
+        """Keeps what is computed from the weights while they are unchanged; ``keep=False`` and ``train()`` end that.
 
         For decoding without gradients. Writes through ``weight.data`` and by torch's fused optimisers are missed.
         """

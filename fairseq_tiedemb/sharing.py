@@ -84,7 +84,7 @@ class SharingMethod:
         object.__setattr__(self, "divides_by_norm", divides)
 
     def _changes_with_norm(self, kind: str, function: NormFunction, makers: Mapping[str, Any]) -> bool:
-        """Whether a function's values do; True if it cannot be told. Raises ValueError if it is not element-wise."""
+        """Whether a function changes with the norm; True if it cannot be told. ValueError if it is not element-wise."""
 
         def values(rows: slice) -> Tensor:
             its = {name: each[rows] if each.shape[:1] == norms.shape else each for name, each in own.items()}

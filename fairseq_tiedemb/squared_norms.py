@@ -17,9 +17,9 @@ ELEMENTS = 2**25
 def squared_norms(rows: Tensor) -> Tensor:
     """||w||^2 (*,) of rows (*, D), with a gradient, in float32 or more precise.
 
-    In float64 where float32 overflows (norms above 1.8e19), and always where ``_has_values`` is false.
+    In float64 where float32 overflows (norms above 1.8e19), and always where ``_can_branch`` is false.
     """
-    if _has_values(rows):
+    if _can_branch(rows):
         if rows.requires_grad and torch.is_grad_enabled():  # the norm has no second derivative at 0, as of padding
             squares = exact(rows).square().sum(-1)
         else:
@@ -30,8 +30,8 @@ def squared_norms(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
 
 
-def _has_values(rows: Tensor) -> bool:
-    """Whether numbers can be looked at: a GPU would wait for all kernels; "meta" and torch.export have none."""
+def _can_branch(rows: Tensor) -> bool:
+    """Whether code may depend on numbers: a GPU would wait for all kernels; "meta" and torch.export have none."""
     return rows.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

@@ -7,6 +7,7 @@ the positive pointwise mutual information, in word2vec's text format. Source: Le
 
 import argparse
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def numbered(stream: Any, words: Any, size: int) -> Iterator[tuple[Any, Any]]:
     place = np.full(size, -1, np.int32)
     place[words] = np.arange(len(words), dtype=np.int32)
     bounds = whole_sentences(stream.ends, BLOCK)
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         tokens, sentences = words_and_bounds(stream, start, stop)
         places, sizes = place[tokens], np.diff(sentences)
         yield places[places >= 0], np.arange(len(sizes)).repeat(sizes)[places >= 0]

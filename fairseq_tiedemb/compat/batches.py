@@ -137,7 +137,7 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
 def empty_split(original: Any, path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
     """Name the file of a split without sentences.
 
-    Without it: `cannot mmap an empty file` (data/indexed_dataset.py:497). Goes when fairseq names the file.
+    Without it: `cannot mmap an empty file` (data/indexed_dataset.py:507). Goes when fairseq names the file.
     """
     file = indexed_dataset.data_file_path(path)
     if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:

@@ -56,7 +56,7 @@ def unrounded_weights_are_saved(original: Any, self: Any) -> dict[str, Any]:
     """Save, beside the optimizer's state, the float32 weights of `--fp16` and `--bf16`, and counts of overflows.
 
     Without it: a resumed training begins with weights that are rounded to half precision, and with no overflow behind
-    it (optim/fp16_optimizer.py:76, 332). Goes when fairseq saves both.
+    it (optim/fp16_optimizer.py:80, 352). Goes when fairseq saves both.
     """
     state = {**original(self), "fp32_params": [weights.data for weights in float32_weights(self)]}
     if self.scaler:

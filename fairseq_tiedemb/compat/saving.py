@@ -26,7 +26,7 @@ PAUSE_SECONDS = 2.5
 def whole_checkpoints(original: Any, obj: Any, filename: str, async_write: bool = False) -> Any:
     """Write a checkpoint to a temporary file, sync it, and rename it; retries start anew, and the last error is raised.
 
-    Without it: all tries write to one handle, the second behind the first one's bytes (checkpoint_utils.py:609). If the
+    Without it: all tries write to one handle, the second behind the first one's bytes (checkpoint_utils.py:602). If the
     disk is full for a moment, an unreadable file replaces the last good checkpoint, and training goes on and exits with
     0. If all tries fail, half a `.pt.tmp` stays. `--write-checkpoints-asynchronously` is not changed: iopath writes in
     the background, in place. Goes when `_torch_persistent_save` starts every try with an empty file.

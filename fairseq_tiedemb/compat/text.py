@@ -17,7 +17,7 @@ BYTE_ORDER_MARK = "\ufeff"
 def byte_order_marks() -> None:
     """Drop the byte-order mark at the beginning of a text.
 
-    Without it: the mark silently becomes part of the first word: in fairseq-preprocess (file_chunker_utils.py:56), also
+    Without it: the mark silently becomes part of the first word: in fairseq-preprocess (file_chunker_utils.py:65), also
     if files are concatenated; in fairseq-interactive and other encoding of text (data/dictionary.py:306); and in a
     dict.txt that an editor saved (231). Goes when fairseq opens text as "utf-8-sig".
     """

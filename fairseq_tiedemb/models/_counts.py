@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..outputs import OutputLayer, unigram
+from ..outputs import ADAPTIVE, SOFTMAX, OutputLayer, unigram
 from ..tasks._streams import open_stream
 
 
@@ -31,8 +31,12 @@ def training_counts(task: Any) -> Tensor | None:
     return torch.from_numpy(counts) if counts.any() else None
 
 
-def start_biases(output: OutputLayer, start: str | None, size: int, counts: Callable[[], Tensor | None]) -> None:
+def start_biases(
+    output: OutputLayer, head: str, start: str | None, size: int, counts: Callable[[], Tensor | None]
+) -> None:
     """Initialises biases of ``size`` words by ``--output-bias-init``; unigram changes nothing without ``counts``."""
+    if start is None and head not in (SOFTMAX, ADAPTIVE):
+        start = "unigram"
     if start == "unigram":
         found = counts()
         if found is not None:  # else the biases come with a checkpoint

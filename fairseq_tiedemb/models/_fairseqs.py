@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from fairseq import models
 
 from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS, Choice
-from ..outputs import ADAPTIVE, SOFTMAX
+from ..outputs import ADAPTIVE
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
@@ -100,6 +100,5 @@ class FairseqsModel(TiedModel):
         if plan.projection is not None:
             decoder.projection = tables.output.projection
         decoder.output_projection = tables.output
-        if encoder is None and plan.head not in (SOFTMAX, ADAPTIVE):
-            start = getattr(args, "output_bias_init", None) or "unigram"
-            start_biases(tables.output, start, len(words), counts)
+        if encoder is None:
+            start_biases(tables.output, plan.head, getattr(args, "output_bias_init", None), len(words), counts)

@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from ..constants import Constants
 from ..option_checks import POSITIVE, PROBABILITY, OneOf, Range, option
 from ..outputs import OUTPUT_HEADS, SOFTMAX
-from ..outputs.ours import OURS, AdaptiveConfig, JointConfig, MixtureConfig
+from ..outputs.ours import OURS, AdaptiveConfig
 from ..sharing import SHARING_METHODS
 
 SHARING_METHODS.load()
@@ -95,7 +95,9 @@ class OutputLayerConfig(*dict.fromkeys(head.options for head in _HEADS), Fairseq
 
 
 @dataclass
-class TranslationOutputConfig(JointConfig, MixtureConfig, FairseqDataclass):
+class TranslationOutputConfig(  # type: ignore[misc]
+    *dict.fromkeys(OUTPUT_HEADS[name].options for name in TRANSLATION_HEADS), FairseqDataclass
+):
     """The output layer of a translation model."""
 
     output_layer: str = option(SOFTMAX, "; ".join(f"{key}: {OUTPUT_HEADS[key].summary}" for key in TRANSLATION_HEADS))

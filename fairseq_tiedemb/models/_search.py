@@ -20,7 +20,7 @@ from ..precision import exact
 from ..products import packed, product
 from ._parts import Attention, Dropout
 
-STEPS = 16  # for which there is room, when it grows
+STEPS = 16  # by which the memory for keys and values grows
 SEARCH = "search"  # its place in fairseq's incremental state
 SENTENCES = "sentences"  # of the rows of fairseq's encoder output
 LAYERS = (TransformerDecoderLayer, TransformerDecoderLayerBase)

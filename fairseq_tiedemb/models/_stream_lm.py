@@ -7,7 +7,6 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import Plan
 from ._counts import start_biases, training_counts
 from ._pretrained import load_and_freeze
@@ -32,8 +31,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         tables = build_tables(plan, words, counts, projection=nn.Linear)
         model = cls(cls.build_decoder(cfg, words, plan, tables))
         model.reset_parameters(cfg)
-        cheaper = plan.head not in (SOFTMAX, ADAPTIVE)
-        start_biases(model.output, cfg.output_bias_init or ("unigram" if cheaper else None), len(words), counts)
+        start_biases(model.output, plan.head, cfg.output_bias_init, len(words), counts)
         load_and_freeze(model.decoder.embed_tokens, cfg, "decoder", words)
         model.start(plan, cfg._name or cls.__name__)
         return model

@@ -1,1 +1,1 @@
-"""Building blocks of the models. They import torch only and take plain arguments, never a configuration."""
+"""Building blocks of the models. They import torch and the core alone, and take plain arguments, no configuration."""

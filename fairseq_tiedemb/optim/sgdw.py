@@ -8,7 +8,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
-from ..option_checks import option
+from ..option_checks import Range, check_ranges, option
+
+FRACTION = Range("a number in [0, 1)", "0, say", at_least=0, below=1)
 
 
 class DecoupledSGD(torch.optim.SGD):
@@ -40,8 +42,10 @@ class DecoupledSGD(torch.optim.SGD):
 class SGDWConfig(FairseqDataclass):
     """Options of ``sgdw``."""
 
-    momentum: float = option(0.0, "momentum factor")
-    weight_decay: float = option(0.0, "fraction taken off every parameter at a step, independent of the learning rate")
+    momentum: float = option(0.0, "momentum factor", needs=FRACTION)
+    weight_decay: float = option(
+        0.0, "fraction taken off every parameter at a step, independent of the learning rate", needs=FRACTION
+    )
     lr: list[float] = II("optimization.lr")
 
 
@@ -51,9 +55,7 @@ class FairseqSGDW(FairseqOptimizer):
 
     def __init__(self, cfg: SGDWConfig, params: Any):
         super().__init__(cfg)
-        for flag, value in (("--momentum", cfg.momentum), ("--weight-decay", cfg.weight_decay)):
-            if not 0.0 <= value < 1.0:
-                raise ValueError(f"{flag}: needs a number in [0, 1); got {value}. Use 0, say.")
+        check_ranges(SGDWConfig, cfg)
         self._optimizer = DecoupledSGD(params, **self.optimizer_config)
 
     @property

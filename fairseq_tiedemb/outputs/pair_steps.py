@@ -12,7 +12,7 @@ STEPS = 10
 # For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 8
 BLOCK_NOISE = 64
-# Remainders of words' numbers, per noise word: a target is compared with noise only where one of its block has its own.
+# Hash buckets per noise word: a target is compared with the noise words of its block only where one is in its bucket.
 KINDS = 16
 
 

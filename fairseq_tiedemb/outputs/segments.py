@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..embedding import ScoredRows, SharedEmbedding
+from ..embedding import SharedEmbedding
+from ..scored_rows import ScoredRows
 
 
 def rows_of_sets(table: SharedEmbedding, sets: Sequence[tuple[Tensor, slice | None]]) -> list[ScoredRows]:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from .._shapes import check_target
-from ..embedding import ScoredRows, SharedEmbedding
+from ..embedding import SharedEmbedding
 from ..head import log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
+from ..scored_rows import ScoredRows
 from .counted import CountedHead
 from .segments import as_slice, rows_of_sets
 

@@ -1,6 +1,7 @@
 """Rules of sharing: which options fit together."""
 
 import dataclasses
+from itertools import pairwise
 from typing import Any
 
 from ..checkpoints.meaning import FORMER_OUTPUTS
@@ -164,7 +165,7 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
     all_ends = ends if fairseqs and ends and ends[-1] == size else [*ends, size]
     # Words of a band: fairseq draws the second row of an input's anew.
     fewest = 2 if side == "input" or (settings.shares is not None and not fairseqs) else 1
-    if not ends or any(high - low < fewest for low, high in zip([0, *all_ends], all_ends, strict=False)):
+    if not ends or any(high - low < fewest for low, high in pairwise([0, *all_ends])):
         needs = f"rising whole numbers between 0 and {size}, the size of the dictionary" + ", 2 apart" * (fewest - 1)
         low = max(fewest, size // 5)
         high = max(low + fewest, 3 * size // 5)

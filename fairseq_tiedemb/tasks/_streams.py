@@ -1,6 +1,7 @@
 """A corpus as one stream of tokens, cut into parallel rows that are read chunk by chunk."""
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ class StreamRows(FairseqDataset):
             raise ValueError(f"--batch-size: needs {needs}; got {rows}. Use {use}.")
         self.stream, self.rows = stream, rows
         self.bounds = [row * len(stream) // rows for row in range(rows + 1)]
-        longest = max(stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False))
+        longest = max(stop - start for start, stop in pairwise(self.bounds))
         ends = range(chunk, longest + chunk, chunk) if random_by is None else random_lengths(chunk, longest, random_by)
         self.starts = [0, *(min(end, longest) for end in ends)]
         self.steps = len(self.starts) - 1

@@ -71,7 +71,7 @@ def _check_fit(task: type, options: Any, *, from_checkpoint: bool = False) -> No
 def models_check_their_training(original: Any, self: Trainer) -> None:
     """Call a model's ``check_training``, which checks its options and the criterion, before the first step.
 
-    fairseq builds model and criterion separately (fairseq_cli/train.py:112). A criterion that accepts the shape of the
+    fairseq builds model and criterion separately (fairseq_cli/train.py:97). A criterion that accepts the shape of the
     model's logits, but not their meaning, would silently train something else.
     """
     extensions_of(self._model).check_training(self._criterion, self.cfg.model)

@@ -104,7 +104,7 @@ def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
     """Save fingerprints of the dictionaries in checkpoints of translation and language models, and compare them.
 
     Without it: a model is scored, or translates, with a dictionary in another order, which swaps the words' vectors
-    (checkpoint_utils.py:465). Checkpoints without them load. Goes when checkpoints hold their dictionaries.
+    (checkpoint_utils.py:464). Checkpoints without them load. Goes when checkpoints hold their dictionaries.
     """
     merged = isinstance(self, TranslationTask) and self.source_dictionary is self.target_dictionary
     return {**original(self), KEY: {**fingerprints(self), **({MERGED_KEY: True} if merged else {})}}

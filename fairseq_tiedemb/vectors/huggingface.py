@@ -34,7 +34,7 @@ def tensor_files(path: Path) -> dict[str, Path]:
     """Returns the file of every matrix, by the matrix's name; `path` is a folder or a safetensors file."""
     index = path / f"{WEIGHTS}.index.json"
     if index.is_file():
-        files = _read(index, index.read_bytes()).get("weight_map")
+        files = _read(index).get("weight_map")
         return {name: path / Path(str(file)).name for name, file in files.items()} if isinstance(files, dict) else {}
     file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
@@ -67,7 +67,7 @@ def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
     """
     tables = read_tables(path)
     config = (path if path.is_dir() else path.parent) / "config.json"
-    if not config.is_file() or _read(config, config.read_bytes()).get("tie_word_embeddings", True):
+    if not config.is_file() or _read(config).get("tie_word_embeddings", True):
         tables.setdefault("out", tables["in"])
     needed = "out" if role == "sum" else role
     if needed not in (None, "tied", *tables):
@@ -105,9 +105,9 @@ def _characters(word: str) -> str:
     return bytes(BYTES[letter] for letter in word).decode(errors="replace") if known else word
 
 
-def _read(path: Path, text: bytes) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        content = parse_json(text)
+        content = parse_json(path.read_bytes())
     except ValueError:
         content = None
     if not isinstance(content, dict):
