@@ -41,7 +41,7 @@ ENTRY = (
     "OURS = (\n",
     "@dataclass\nclass HalvedConfig:\n    halving: float = option(2.0, 'divisor')\n\n\n"
     "OURS = (\n    OutputHead('halved', 'half the features', lambda options, table, counts, words: "
-    "Halved(table, counts, _marks(words)), HalvedConfig),\n",
+    "Halved(table, counts, _specials(words)), HalvedConfig),\n",
 )
 IMPORT = ("from .registry import", "from .halved import Halved\nfrom .registry import")
 TESTED = (

@@ -29,7 +29,7 @@ def of_another_file(what: str) -> ValueError:
     return ValueError(f"{FLAG}: needs {needs}; got one with other classes. Use {use}.")
 
 
-def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ()) -> NamedClasses:
+def read_classes(path: str, words: Mapping[str, int], specials: Sequence[int] = ()) -> NamedClasses:
     """Reads the word classes of a UTF-8 file, the one of ``--class-file``.
 
     A line is ``word class`` or, separated by tabs, ``bits word count`` as percyliang/brown-cluster writes it, where the
@@ -38,7 +38,7 @@ def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ())
     Args:
         path: the file.
         words: dictionary tokens and their indices.
-        marks: indices of fairseq's special symbols, which the file may omit.
+        specials: indices of fairseq's special symbols, which the file may omit.
 
     Raises:
         ValueError: if the file is missing or no UTF-8, a line has neither form, a word two classes, or all are unknown.
@@ -51,13 +51,13 @@ def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ())
                 needs = "one class for each word"
                 got = f"{names[word]} and, in line {number} of {path!r}, {name} for {word!r}"
                 raise ValueError(f"{FLAG}: needs {needs}; got {got}. Use the file without one of the lines.")
-    known = {words[word]: name for word, name in names.items() if word in words and words[word] not in marks}
+    known = {words[word]: name for word, name in names.items() if word in words and words[word] not in specials}
     if not known:
         needs = "classes for the words of the dictionary"
         got = f"{path!r} with {len(names):,} words, none of them in it"
         raise ValueError(f"{FLAG}: needs {needs}; got {got}. Use a file made from the training text.")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known.values()))}
-    missing = len(words) - len(known.keys() | set(marks))
+    missing = len(words) - len(known.keys() | set(specials))
     found = f"{len(numbers):,} classes for {len(known):,} of {len(words):,} words in {path}"
     logger.info(f"{FLAG}: {found}; {missing:,} that it lacks are a class of their own")
     class_of = torch.full((max(words.values()) + 1,), len(numbers))  # of words of one name the last one is known

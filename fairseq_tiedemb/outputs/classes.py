@@ -32,7 +32,7 @@ class ClassBased(CountedHead):
     token, so loading needs neither the training text nor the file of classes.
 
     Args:
-        table, counts, marks: see ``CountedHead``.
+        table, counts, specials: see ``CountedHead``.
         classes: largest number of classes by frequency; see ``frequency_bins``.
         class_of: class of each token (V,), which replaces classes by frequency.
         problem: error to raise if the classes are needed before a checkpoint brings them.
@@ -47,13 +47,13 @@ class ClassBased(CountedHead):
         self,
         table: SharedEmbedding,
         counts: Tensor | None,
-        marks: Sequence[int],
+        specials: Sequence[int],
         *,
         classes: int = 100,
         class_of: Tensor | None = None,
         problem: ValueError | None = None,
     ):
-        super().__init__(table, counts, marks)
+        super().__init__(table, counts, specials)
         self.problem = problem
         self.by_file = class_of is not None
         if class_of is None:

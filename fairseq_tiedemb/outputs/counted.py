@@ -18,7 +18,7 @@ class CountedHead(Head):
     Args:
         table: output embedding, owned by another module.
         counts: counts of the tokens (V,); None if a checkpoint brings them.
-        marks: indices of fairseq's special symbols.
+        specials: indices of fairseq's special symbols.
         size: V, if the table has fewer rows than the vocabulary.
     """
 
@@ -26,9 +26,11 @@ class CountedHead(Head):
     scores_every_token = False
     table: SharedEmbedding
 
-    def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
+    def __init__(
+        self, table: SharedEmbedding, counts: Tensor | None, specials: Sequence[int], *, size: int | None = None
+    ):
         super().__init__(table)
-        self.marks = tuple(marks)
+        self.specials = tuple(specials)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
@@ -38,9 +40,9 @@ class CountedHead(Head):
 
     def never(self) -> Tensor:
         """Mask of tokens with probability 0 (V,): special symbols that do not occur in the training text."""
-        marks = torch.zeros_like(self.counts, dtype=torch.bool)
-        marks[list(self.marks)] = True
-        return marks & self.counts.eq(0)
+        specials = torch.zeros_like(self.counts, dtype=torch.bool)
+        specials[list(self.specials)] = True
+        return specials & self.counts.eq(0)
 
     def require_counts(self) -> None:
         if not self.counts.any():

@@ -60,7 +60,7 @@ class NegativeSampling(CountedHead):
             needs = f"one for each of {table.num_embeddings} words, some above 0"
             raise ValueError(f"counts: needs {needs}; got {counts}. Use counts of the training text.")
         super().__init__(table, counts, ())
-        self.samples, self.power, self.noise_for = negatives, power, noise_for
+        self.negatives, self.power, self.noise_for = negatives, power, noise_for
         self._noise = Kept()
 
     @property
@@ -116,7 +116,7 @@ class NegativeSampling(CountedHead):
         # Noise equal to the target is subtracted again; its logit is the target's.
         repeats_N = noise.index_select(0, rows_N // block_size).eq(target_N.unsqueeze(1)).sum(1)
         of_noise = of_noise - repeats_N * F.softplus(scores_N)
-        losses_N = F.softplus(-scores_N) + self.samples / noise.size(1) * of_noise
+        losses_N = F.softplus(-scores_N) + self.negatives / noise.size(1) * of_noise
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
 
     def learns_in_steps(self, inputs: SharedEmbedding) -> bool:
@@ -133,7 +133,7 @@ class NegativeSampling(CountedHead):
             words_n, rows_N = words_n.index_select(0, rows_N), torch.arange(len(target_N), device=target_N.device)
         noise = self._draw(sum(-(-size // self._block_size) for size in sizes_of_steps(len(words_n))))
         tables, words = (inputs.weight.detach(), self.table.weight.detach()), (words_n, target_N, rows_N, noise)
-        loss = learn_in_steps(*tables, *words, block_size=self._block_size, negatives=self.samples, rate=rate)
+        loss = learn_in_steps(*tables, *words, block_size=self._block_size, negatives=self.negatives, rate=rate)
         return OutputLoss(loss, None)
 
     @property
@@ -142,8 +142,8 @@ class NegativeSampling(CountedHead):
 
     def _draw(self, groups: int, seed: int | None = None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        count = max(BLOCK_NOISE, self.samples) if self.noise_for == "block" else self.samples
+        count = max(BLOCK_NOISE, self.negatives) if self.noise_for == "block" else self.negatives
         return self.noise.draw((groups, count), generator)
 
     def extra_repr(self) -> str:
-        return f"{self.samples} negatives, noise c^{self.power}, each {self.noise_for}'s own"
+        return f"{self.negatives} negatives, noise c^{self.power}, each {self.noise_for}'s own"

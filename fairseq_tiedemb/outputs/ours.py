@@ -151,7 +151,7 @@ class JointConfig:
     )
 
 
-def _marks(words: Words) -> tuple[int, int]:
+def _specials(words: Words) -> tuple[int, int]:
     """fairseq's special symbols that are never predicted, ``<s>`` and ``<pad>``."""
     return words.bos(), words.pad()
 
@@ -159,13 +159,13 @@ def _marks(words: Words) -> tuple[int, int]:
 def _classes(options: ClassesConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ClassBased:
     given, problem = _class_file(options, words)
     class_of = None if given is None else given.class_of
-    return ClassBased(table, counts, _marks(words), classes=options.classes, class_of=class_of, problem=problem)
+    return ClassBased(table, counts, _specials(words), classes=options.classes, class_of=class_of, problem=problem)
 
 
 def _class_file(options: ClassFileConfig, words: Words) -> tuple[NamedClasses | None, ValueError | None]:
     """The classes of ``--class-file``, or the error that prevents them; a checkpoint may still bring classes."""
     try:
-        return read_classes(options.class_file, words.indices, _marks(words)) if options.class_file else None, None
+        return read_classes(options.class_file, words.indices, _specials(words)) if options.class_file else None, None
     except ValueError as error:
         return None, error
 
@@ -174,8 +174,8 @@ def _tree(options: TreeConfig, table: SharedEmbedding, counts: Tensor | None, wo
     classes, problem = _class_file(options, words) if options.tree == BY_CLASSES else (None, None)
     # word2vec's tree has no biases, and a leaf for every symbol.
     bias = table.bias is not None
-    marks, width = _marks(words) if bias else (), table.embedding_dim
-    return Tree(len(words), width, counts, marks, bias=bias, kind=options.tree, classes=classes, problem=problem)
+    specials, width = _specials(words) if bias else (), table.embedding_dim
+    return Tree(len(words), width, counts, specials, bias=bias, kind=options.tree, classes=classes, problem=problem)
 
 
 def _check_tree(options: TreeConfig) -> None:
@@ -186,14 +186,14 @@ def _check_tree(options: TreeConfig) -> None:
 
 def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
     rest: Any = {"unknown": words.unk(), "size": len(words), "uniform": options.short_list_shares == "uniform"}
-    return ShortList(table, counts, _marks(words), length=options.short_list, **rest)
+    return ShortList(table, counts, _specials(words), length=options.short_list, **rest)
 
 
 def _sampled(options: NoiseConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SampledHead:
     noise: Any = {"samples": options.noise_samples, "power": options.noise_power, "shared": not options.own_noise}
     if isinstance(options, NCEConfig):
-        return NoiseContrastive(table, counts, _marks(words), log_z=options.noise_log_z, **noise)
-    return SampledSoftmax(table, counts, _marks(words), **noise)
+        return NoiseContrastive(table, counts, _specials(words), log_z=options.noise_log_z, **noise)
+    return SampledSoftmax(table, counts, _specials(words), **noise)
 
 
 def _negative_sampling(

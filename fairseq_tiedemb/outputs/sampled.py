@@ -1,5 +1,6 @@
 """Training losses on a few sampled tokens: noise-contrastive estimation and the sampled softmax."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._shapes import check_target
+from ..embedding import SharedEmbedding
 from ..kept import Kept
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .counted import CountedHead
@@ -20,7 +22,7 @@ class SampledHead(CountedHead):
     noise of a batch are gathered in one lookup, so the table gets one gradient.
 
     Args:
-        counted: table, counts and marks; see ``CountedHead``.
+        table, counts, specials: see ``CountedHead``.
         samples: k.
         power: exponent of the counts in the noise distribution q.
         shared: whether all tokens of a batch share their noise, which needs one matrix product and a larger k. Separate
@@ -29,8 +31,17 @@ class SampledHead(CountedHead):
 
     has_raw_scores = True
 
-    def __init__(self, *counted: Any, samples: int = 100, power: float = 1.0, shared: bool = True):
-        super().__init__(*counted)
+    def __init__(
+        self,
+        table: SharedEmbedding,
+        counts: Tensor | None,
+        specials: Sequence[int],
+        *,
+        samples: int = 100,
+        power: float = 1.0,
+        shared: bool = True,
+    ):
+        super().__init__(table, counts, specials)
         self.samples, self.power, self.shared = samples, power, shared
         self._noise = Kept()
 
@@ -96,8 +107,8 @@ class NoiseContrastive(SampledHead):
 
     flag = "--output-layer nce"
 
-    def __init__(self, *counted: Any, log_z: float = 0.0, **noise: Any):
-        super().__init__(*counted, **noise)
+    def __init__(self, *arguments: Any, log_z: float = 0.0, **options: Any):
+        super().__init__(*arguments, **options)
         self.log_z = log_z
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class ShortList(CountedHead):
 
     Args:
         table: output embedding of all V tokens, or of the list alone in index order.
-        counts, marks: see ``CountedHead``.
+        counts, specials: see ``CountedHead``.
         length: N.
         unknown: index of ``<unk>``.
         size: V.
@@ -49,22 +49,22 @@ class ShortList(CountedHead):
         self,
         table: SharedEmbedding,
         counts: Tensor | None,
-        marks: Sequence[int],
+        specials: Sequence[int],
         *,
         length: int,
         unknown: int,
         size: int,
         uniform: bool = False,
     ):
-        super().__init__(table, counts, marks, size=size)
-        most = size - len({unknown, *marks})
+        super().__init__(table, counts, specials, size=size)
+        most = size - len({unknown, *specials})
         if not 1 <= length <= most:
             needs = f"1 to {most} words, of those of the dictionary, with {self.flag}"
             use = "2000, say; for all words, --output-layer softmax"
             raise ValueError(f"--short-list: needs {needs}; got {length}. Use {use}.")
         self.unknown, self.uniform = unknown, uniform
         rank = self.counts.clone()
-        rank[[unknown, *marks]] = -1
+        rank[[unknown, *specials]] = -1
         listed = torch.cat((rank.argsort(descending=True, stable=True)[:length], torch.tensor([unknown])))
         self.listed = nn.Buffer(listed.sort().values)
         self.prepare()

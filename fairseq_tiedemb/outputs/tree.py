@@ -52,7 +52,7 @@ class Tree(Head):
         size: V, vocabulary size.
         width: D, width of the features.
         counts: counts of the tokens (V,); None if a checkpoint brings the tree.
-        marks: indices of fairseq's special symbols.
+        specials: indices of fairseq's special symbols.
         bias: whether inner nodes have a bias; word2vec's have none.
         kind: "huffman"; "balanced", with dictionary neighbours side by side at one or two depths; or "classes"
             (``class_tree``).
@@ -76,7 +76,7 @@ class Tree(Head):
         size: int,
         width: int,
         counts: Tensor | None,
-        marks: Sequence[int],
+        specials: Sequence[int],
         *,
         bias: bool = True,
         kind: str = "huffman",
@@ -93,13 +93,13 @@ class Tree(Head):
         self.parents = nn.Buffer(torch.full((2 * size - 1,), -1))
         self.turns = nn.Buffer(torch.zeros(2 * size - 1, dtype=torch.int8))
         if counts is not None and problem is None:
-            self._grow(counts, marks, classes)
+            self._grow(counts, specials, classes)
         self.prepare()
         self.register_load_state_dict_post_hook(_prepare)
 
-    def _grow(self, counts: Tensor, marks: Sequence[int], classes: NamedClasses | None) -> None:
+    def _grow(self, counts: Tensor, specials: Sequence[int], classes: NamedClasses | None) -> None:
         is_leaf = torch.ones(self.size, dtype=torch.bool)
-        is_leaf[list(marks)] = counts[list(marks)].gt(0)
+        is_leaf[list(specials)] = counts[list(specials)].gt(0)
         leaves = is_leaf.nonzero().squeeze(1)
         if len(leaves) < 2:
             raise ValueError(f"{self.flag}: needs two words at least; got {len(leaves)}. Use another dictionary.")
