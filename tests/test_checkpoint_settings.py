@@ -4,14 +4,18 @@ import argparse
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_tiedemb.checkpoints.files import refusal as refusal_of
 from fairseq_tiedemb.compat import checkpoints
 
+from .conftest import InProcess
 from .test_checkpoint_reading import READERS, checkpoint, error_of, refused, saved
+from .untrained import write_checkpoint
 
 # --- settings --------------------------------------------------------------------------------------------------------
 
@@ -138,3 +142,33 @@ def test_the_advice_to_run_code_is_dropped(
     assert checkpoints.UNSAFE not in os.environ
     assert bool(caplog.messages) == (value != "0")
     assert all("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD: ignored" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {}}, r"exactly the weights of its model; got others \(.*Missing key"),
+        ({"cfg": None, "args": None}, r"the settings of a model and its task; got others \(Neither args nor cfg exist"),
+        ({"cfg": {"task": {}}}, r"the settings of a model and its task; got others \(.*model"),
+    ],
+)
+def test_a_search_names_the_file_whose_model_cannot_be_built(
+    change: dict[str, Any], message: str, parallel_data: Path, tmp_path: Path, generate: InProcess
+) -> None:
+    write_checkpoint(tmp_path / "a.pt", parallel_data, "--arch", "tied_transformer_tiny")
+    torch.save(torch.load(tmp_path / "a.pt", weights_only=False) | change, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=rf"a\.pt: needs {message}.*Use those of the training as they were saved"):
+        generate(parallel_data, "--path", tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("text", ["CUDA out of memory", "DataLoader worker exited unexpectedly"])
+def test_errors_that_are_not_of_weights_stay_what_they_are(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", mock.Mock(side_effect=RuntimeError(text)))
+    monkeypatch.setattr(checkpoint_utils.PathManager, "exists", lambda path: True)
+    with pytest.raises(RuntimeError, match=text):
+        checkpoint_utils.load_model_ensemble_and_task(["x.pt"])
+
+
+def test_a_checkpoint_without_a_part_is_named(tmp_path: Path) -> None:
+    refusal = refusal_of(f"{tmp_path}/x.pt", KeyError("extra_state"))
+    assert refusal == f"{tmp_path}/x.pt: needs a checkpoint with 'extra_state'; got one without. Use another."

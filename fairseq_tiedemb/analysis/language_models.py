@@ -7,7 +7,7 @@ from fairseq import checkpoint_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.checkpoints.reading import naming_misfits, require_finite
+from fairseq_tiedemb.checkpoints.reading import require_finite
 from fairseq_tiedemb.training.extensions import model_class
 
 
@@ -30,8 +30,7 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
         raise ValueError(f"{flag}: needs a language model; got {model.__name__} in {checkpoint}. Use {use}.")
     load_dictionary(data / "dict.txt", flag="--data")
     require_finite(state["model"], str(checkpoint), flag=flag)
-    with naming_misfits(checkpoint, data):
-        ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
+    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     return ensemble[0].eval(), task
 
 

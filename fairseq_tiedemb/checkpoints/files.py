@@ -113,9 +113,10 @@ def refusal(path: str, error: Exception) -> str:
         needs = "tensors, numbers, text and settings only"
         got = f"{asked[1] if asked else got}, which could run code. Nothing of it was run"
         return f"{path}: needs {needs}; got {got}. Use a checkpoint from a source you trust, saved without that object."
-    missing = {"'ema'": "an average, of --store-ema", "'best_loss'": "the settings of fairseq-train"}.get(got)
-    if missing:  # of --ema-seed-model, and of another program's file
-        return f"{path}: needs a checkpoint with {missing}; got one without. Use another."
+    if isinstance(error, KeyError):
+        # Of --ema-seed-model, and of another program's file.
+        names = {"'ema'": "an average, of --store-ema", "'best_loss'": "the settings of fairseq-train"}
+        return f"{path}: needs a checkpoint with {names.get(got, got)}; got one without. Use another."
     # torch has the reason between advice to run the file's code, and where to read more.
     reason = " ".join(re.split(r"WeightsUnpickler error:|\n\nCheck the doc", got)[-2:][0].split())
     if reason.startswith("Unsupported operand"):

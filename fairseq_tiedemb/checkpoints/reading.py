@@ -1,7 +1,6 @@
 """Reads fairseq-train's checkpoints without running their code."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +37,6 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     settings = config.get(section) if isinstance(config, dict) else None
     settings = state.get("args") if settings is None else settings
     return as_dict(settings or {})
-
-
-@contextlib.contextmanager
-def naming_misfits(checkpoint: Path, folder: str | Path) -> Iterator[None]:
-    """Names the checkpoint, or the folder of dictionaries, where torch finds that weights do not fit their model."""
-    try:
-        yield
-    except RuntimeError as error:
-        text = " ".join(str(error).split())
-        if "loading state_dict" not in text:
-            raise
-        if "key(s) in state_dict" in text:
-            needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
-        else:
-            needs, use = f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder}", "those"
-        raise ValueError(f"{needs} ({text}). Use {use} of the training as it was saved.") from error
 
 
 def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import textwrap
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -91,6 +93,29 @@ def checkpoint_errors(original: Any, *args: Any, **kwargs: Any) -> Any:
             needs, use = f"a registered {kind}", "--user-dir (common.user_dir for fairseq-hydra-train) with its folder"
             raise ValueError(f"{path}: needs {needs}; got {name!r}, which no imported code defines. Use {use}.")
     return state
+
+
+@mend(checkpoint_utils, "load_model_ensemble_and_task")
+def misfits(original: Any, filenames: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    """Name the checkpoint whose weights do not fit their model or the dictionaries, or that lacks settings.
+
+    Without it: errors of torch and OmegaConf do not say which file it is (checkpoint_utils.py:458, 515). Goes when
+    fairseq does.
+    """
+    try:
+        return original(filenames, *args, **kwargs)
+    except (RuntimeError, OmegaConfBaseException) as error:
+        text = " ".join(str(error).split())
+        if isinstance(error, OmegaConfBaseException) or text.startswith("Neither args nor cfg"):
+            needs = "the settings of a model and its task"
+        elif "loading state_dict" not in text:
+            raise
+        elif "key(s) in state_dict" in text:
+            needs = "exactly the weights of its model"
+        else:
+            needs = "dictionaries that fit its weights"
+        got, use = f"others ({textwrap.shorten(text, 300)})", "those of the training as they were saved"
+        raise ValueError(f"{':'.join(map(str, filenames))}: needs {needs}; got {got}. Use {use}.") from error
 
 
 @mend(TransformerDecoderBase, "upgrade_state_dict_named")

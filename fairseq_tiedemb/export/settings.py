@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.checkpoints.reading import is_weight, naming_misfits, require_finite
+from fairseq_tiedemb.checkpoints.reading import is_weight, require_finite
 from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 
 
@@ -79,6 +79,5 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
         load_dictionary(Path(folder, name), flag="--data")
     # The checkpoint replaces the initial word vectors, whose file may be gone.
     overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
-    with naming_misfits(checkpoint, folder):
-        ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
+    ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
     return ensemble[0], task, config

@@ -50,6 +50,8 @@ def instead_of(target: str, settings: Settings) -> str:
     if _name(settings) == "tied_word2vec":
         return f"fairseq-tiedemb vectors, or {COMMANDS}"
     others = [f"--to {other}, or" for other in CHECKS if other != target and not _lacking(other, settings)]
+    if settings["task"].get("output_dictionary_size") not in (None, -1):  # unless it is that of the dictionary
+        others = [other for other in others if "fairseq" in other]
     return " ".join([*others, COMMANDS])
 
 
@@ -73,6 +75,15 @@ def stays_tied(settings: Settings) -> bool:
     own = method.parameters or method.input_parameters or method.feature_map or constants_of(settings).changed()
     narrowed = options.get("embedding_rank") or options.get("projection")
     return method.input_scale is method.scale and not own and not narrowed
+
+
+def is_untied_in_fairseq(settings: Settings) -> bool:
+    """Whether tables that are tied have to be several tables in fairseq.
+
+    Bands have rows of their own; fairseq looks for a softmax beside them where tables are shared
+    (transformer_decoder.py:402).
+    """
+    return not stays_tied(settings) or bool(settings["model"].get("adaptive_softmax_cutoff"))
 
 
 def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
@@ -123,8 +134,8 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     if options.get("tie_adaptive_weights") and widths[0] not in (None, widths[1]):
         return f"needs one width of tied bands; got --decoder-output-dim {widths[0]}, --decoder-embed-dim {widths[1]}"
     task = settings["task"]
-    if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
-        needed = "one dictionary for both languages, since folding unties the tables, and fairseq's then have the words"
+    if options.get("merge_src_tgt_embed") and is_untied_in_fairseq(settings) and not _has_one_dictionary(task):
+        needed = "one dictionary for both languages, since the export unties tables, and fairseq's then have the words"
         got = f"--merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
         return f"needs {needed} of one language each; got {got}"
     size = task.get("output_dictionary_size")

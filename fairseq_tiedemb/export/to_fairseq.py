@@ -16,7 +16,15 @@ from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import checked_settings
-from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
+from fairseq_tiedemb.export.targets import (
+    constants_of,
+    instead_of,
+    is_untied_in_fairseq,
+    needs_bias,
+    require,
+    sharing_of,
+    stays_tied,
+)
 from fairseq_tiedemb.modules.factorized import FactorizedInput
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
@@ -57,7 +65,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     stock = preset_of(options).removeprefix("tied_")
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
-    if not stays_tied(config):
+    if is_untied_in_fairseq(config):
         stock_options |= {key: False for key in (TYING, THREE_WAY, MERGED) if key in stock_options}
     criterion = config["criterion"]
     if criterion.get("_name") == "tied_cross_entropy":  # of which fairseq-validate can build fairseq's equivalent
