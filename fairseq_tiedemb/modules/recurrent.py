@@ -28,22 +28,16 @@ class RecurrentLayer(nn.Module):
 
     def forward(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
         """Runs all steps from a state h or [h, c] (B, K); returns the outputs h (T, B, H) and the last state."""
-        if inputs_TBI.is_cuda:
-            return self._cudnn(inputs_TBI, state_BK)
+        layer = (self.weight_ih, self.weight_hh, self.bias)
         if self.cell is LSTM:
-            layer = (self.weight_ih, self.weight_hh, self.bias)
-            outputs, states = lstm_without_autocast(inputs_TBI, state_BK.unsqueeze(0), [layer])
-            return outputs, states[0]
-        gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)
-        return Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
-
-    def _cudnn(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
-        layer, state_1BK = (self.weight_ih, self.weight_hh, self.bias), state_BK.unsqueeze(0)
-        if self.cell is LSTM:
-            outputs, states = fused_lstm(inputs_TBI, state_1BK, [layer])
-        else:
+            run = fused_lstm if inputs_TBI.is_cuda else lstm_without_autocast
+            outputs, states = run(inputs_TBI, state_BK.unsqueeze(0), [layer])
+        elif inputs_TBI.is_cuda:
             weights = [*layer, torch.zeros_like(self.bias)]
-            outputs, states = torch.gru(inputs_TBI, state_1BK.contiguous(), weights, *kernel_options(1))
+            outputs, states = torch.gru(inputs_TBI, state_BK.unsqueeze(0).contiguous(), weights, *kernel_options(1))
+        else:
+            gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)
+            return Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
         return outputs, states[0]
 
 
