@@ -74,6 +74,7 @@ class FairseqsFamilyConfig(ProjectionConfig, MethodConfig):
 
 # Options of this package's heads, each once. Bands have families of their own.
 _HEADS = [head for head in OURS if head.has_probabilities and head.options is not AdaptiveConfig]
+_OF_TRANSLATION = dict.fromkeys(OUTPUT_HEADS[name].options for name in TRANSLATION_HEADS)
 
 
 @dataclass
@@ -95,9 +96,7 @@ class OutputLayerConfig(*dict.fromkeys(head.options for head in _HEADS), Fairseq
 
 
 @dataclass
-class TranslationOutputConfig(  # type: ignore[misc]
-    *dict.fromkeys(OUTPUT_HEADS[name].options for name in TRANSLATION_HEADS), FairseqDataclass
-):
+class TranslationOutputConfig(*_OF_TRANSLATION, FairseqDataclass):  # type: ignore[misc]
     """The output layer of a translation model."""
 
     output_layer: str = option(SOFTMAX, "; ".join(f"{key}: {OUTPUT_HEADS[key].summary}" for key in TRANSLATION_HEADS))
