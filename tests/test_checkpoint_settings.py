@@ -172,3 +172,4 @@ def test_errors_that_are_not_of_weights_stay_what_they_are(text: str, monkeypatc
 def test_a_checkpoint_without_a_part_is_named(tmp_path: Path) -> None:
     refusal = refusal_of(f"{tmp_path}/x.pt", KeyError("extra_state"))
     assert refusal == f"{tmp_path}/x.pt: needs a checkpoint with 'extra_state'; got one without. Use another."
+    assert "x.pt: needs a whole checkpoint; got one that cannot be read (7)" in refusal_of("x.pt", KeyError(7))

@@ -113,7 +113,7 @@ def refusal(path: str, error: Exception) -> str:
         needs = "tensors, numbers, text and settings only"
         got = f"{asked[1] if asked else got}, which could run code. Nothing of it was run"
         return f"{path}: needs {needs}; got {got}. Use a checkpoint from a source you trust, saved without that object."
-    if isinstance(error, KeyError):
+    if isinstance(error, KeyError) and got.strip("'").isidentifier():  # no number, of a damaged pickle
         # Of --ema-seed-model, and of another program's file.
         names = {"'ema'": "an average, of --store-ema", "'best_loss'": "the settings of fairseq-train"}
         return f"{path}: needs a checkpoint with {names.get(got, got)}; got one without. Use another."
