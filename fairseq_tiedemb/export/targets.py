@@ -49,9 +49,9 @@ def instead_of(target: str, settings: Settings) -> str:
     """Returns alternatives for a model that a target does not support: other targets, and fairseq's commands."""
     if _name(settings) == "tied_word2vec":
         return f"fairseq-tiedemb vectors, or {COMMANDS}"
-    others = [f"--to {other}, or" for other in CHECKS if other != target and not _lacking(other, settings)]
-    if settings["task"].get("output_dictionary_size") not in (None, -1):  # unless it is that of the dictionary
-        others = [other for other in others if "fairseq" in other]
+    # The others refuse two sizes when they have read the dictionary.
+    known = CHECKS if settings["task"].get("output_dictionary_size") in (None, -1) else ["fairseq"]
+    others = [f"--to {other}, or" for other in known if other != target and not _lacking(other, settings)]
     return " ".join([*others, COMMANDS])
 
 
