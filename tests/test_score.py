@@ -16,9 +16,9 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_tiedemb.analysis import continuous_cache
-from fairseq_tiedemb.analysis.language_models import load_language_model
 from fairseq_tiedemb.cli import create_parser, main
 from fairseq_tiedemb.cli.score import _of_probabilities
+from fairseq_tiedemb.loading import load_language_model
 from fairseq_tiedemb.ngram import read_word_scores
 
 from .conftest import Cli, Evaluate, RunCommand
@@ -263,7 +263,7 @@ def test_refuses_weights_that_are_not_finite(
     [
         (
             lambda state: state.update(cfg=None),
-            "needs a checkpoint of fairseq-train; got .*x.pt, which lacks its model's settings",
+            "needs settings of model and training, as .*; got .*x.pt, which has none of its model",
         ),
         (
             lambda state: state.update(model=5),
@@ -390,7 +390,7 @@ def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, r
         ),
     ):
         assert message.replace("TEXT", f"{tmp_path}/text") in refused(checkpoint, text, *flags)
-    assert "CHECKPOINT: needs a file; got nowhere.pt" in refused("nowhere.pt")
+    assert "CHECKPOINT: needs a checkpoint; got nowhere.pt (No such" in refused("nowhere.pt")
     assert "--data: needs a file; got nowhere/dict.txt" in refused(checkpoint, data="nowhere")
     (tmp_path / "text").rename(tmp_path / "words")
     err = cli("score", checkpoint, tmp_path / "text", "--data", "nowhere", status=2).err

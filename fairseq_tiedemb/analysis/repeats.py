@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairseq_tiedemb.analysis.language_models import log_probabilities
+from fairseq_tiedemb.analysis.sentence_scores import log_probabilities
 
 SHOWN = 3
 

@@ -9,8 +9,6 @@ import torch.nn.functional as F
 from fairseq.data import data_utils
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.language_models import log_probabilities
-
 
 def begins_with_bos(task: Any) -> bool:
     """Whether the task puts ``<s>`` first in every sentence (``--add-bos-token``)."""
@@ -70,3 +68,14 @@ def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_i
     device = next(model.parameters()).device
     inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}
     return log_probabilities(model, target.to(device), inputs).double().cpu()
+
+
+def log_probabilities(model: Any, words_BT: Any, net_input: dict[str, Any]) -> Any:
+    """Returns the natural log-probability (B, T) by a language model of the word at every position, given those before.
+
+    `net_input` is that of fairseq's batch.
+    """
+    if hasattr(model, "log_prob"):  # our models compute it without the logits of the whole vocabulary
+        return model.log_prob(words_BT, **net_input)
+    log_probs_BTV = model.get_normalized_probs(model(**net_input), log_probs=True, sample={"target": words_BT})
+    return log_probs_BTV.gather(2, words_BT.unsqueeze(2)).squeeze(2)

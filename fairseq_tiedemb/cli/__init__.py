@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(PACKAGE.name):
             raise
-        needs, got = f"the package {error.name}", f"a Python without it, {sys.executable}"
+        needs, got = f"the package {error.name.partition('.')[0]}", f"a Python without it, {sys.executable}"
         return refuse(parser.prog, f"this command needs {needs}; got {got}. Use pip install, without --no-deps.")
     # Here the error's frames are gone, and with them the folders that they had open.
     return end_by(number, parser.prog)

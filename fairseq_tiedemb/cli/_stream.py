@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.cli._output import check_output
 
 # Bytes of an index: magic, version, type and number of sentences; then lengths and positions of the sentences.
@@ -19,6 +18,8 @@ def add_text(parser: argparse.ArgumentParser, about: str = "the text") -> None:
 
 def read_text(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """Checks --output, and returns the dictionary and the text, a ``TokenStream``."""
+    from fairseq_tiedemb.loading import load_dictionary
+
     data, subset = arguments.data, arguments.train_subset
     inputs = [data / name for name in ("dict.txt", f"{subset}.bin", f"{subset}.idx")]
     check_output(arguments.output, flag="--output", inputs=inputs)

@@ -7,7 +7,6 @@ Press & Wolf 2016, table 1.
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.cli._stream import read_stream
 
 
@@ -19,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Prints the numbers of types: source only, target only, and both."""
     from fairseq_tiedemb.analysis.overlap import describe, languages_of, types_of_data, types_of_text
+    from fairseq_tiedemb.loading import load_dictionary
 
     texts = arguments.texts
     if len(texts) == 1 and texts[0].is_dir():

@@ -120,8 +120,8 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """Returns the model, on the device that scores, and its task, after checking what the options need of them."""
     import torch
 
-    from fairseq_tiedemb.analysis.language_models import load_language_model
     from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos
+    from fairseq_tiedemb.loading import load_language_model
 
     import_user_dir(arguments.user_dir)
     model, task = load_language_model(arguments.checkpoint, arguments.data)

@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.cli._options import add_number, add_user_dir, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._stream import add_text, read_stream
 
@@ -39,6 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
         if not path.is_file():
             raise ValueError(f"--checkpoint: needs a file; got {path}, which is none. Use another path.")
     from fairseq_tiedemb.analysis.input_updates import input_updates
+    from fairseq_tiedemb.loading import load_dictionary
 
     import_user_dir(arguments.user_dir)
     dictionary = load_dictionary(arguments.data / "dict.txt", flag="DATA")
@@ -63,9 +63,9 @@ def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
 
 def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     """Returns the figures of a model, as lines of text."""
-    from fairseq_tiedemb.analysis.language_models import load_language_model
     from fairseq_tiedemb.analysis.repeats import repeats
     from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
+    from fairseq_tiedemb.loading import load_language_model
 
     model, task = load_language_model(checkpoint, arguments.data, flag="--checkpoint")
     dictionary = task.source_dictionary

@@ -1,6 +1,6 @@
 """Checks whether an export target supports a model; if not, the error names a target or command that does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,14 @@ def require(target: str, settings: Settings) -> None:
     """Raises ValueError if a target of ``CHECKS`` does not support a model, with the part and an alternative."""
     if lacking := _lacking(target, settings):
         raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of(target, settings)}.")
+
+
+def require_distinct(words: Sequence[str]) -> None:
+    """Raises ValueError for a word with two rows, which formats that know rows by their words would confuse."""
+    if len(set(words)) < len(words):
+        twice = next(word for index, word in enumerate(words) if word in words[:index])
+        use = "a dictionary with this word once, and train again"
+        raise ValueError(f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use {use}.")
 
 
 def instead_of(target: str, settings: Settings) -> str:

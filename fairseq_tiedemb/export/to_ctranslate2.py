@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.settings import checked_settings, load_model, require_distinct
-from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
+from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require, require_distinct
+from fairseq_tiedemb.loading import checked_settings, load_model
 
 try:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder

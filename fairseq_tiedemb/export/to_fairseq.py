@@ -15,7 +15,6 @@ from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
-from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import (
     constants_of,
     instead_of,
@@ -25,6 +24,7 @@ from fairseq_tiedemb.export.targets import (
     sharing_of,
     stays_tied,
 )
+from fairseq_tiedemb.loading import checked_settings
 from fairseq_tiedemb.modules.factorized import FactorizedInput
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING

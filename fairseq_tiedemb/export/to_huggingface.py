@@ -17,8 +17,8 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.settings import checked_settings, load_model, require_distinct
-from fairseq_tiedemb.export.targets import COMMANDS, require
+from fairseq_tiedemb.export.targets import COMMANDS, require, require_distinct
+from fairseq_tiedemb.loading import checked_settings, load_model
 
 TABLES = (*INPUTS, OUTPUT)
 # Entries that have the same names there, and what is folded or computed.

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.dictionaries import KEY
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
+from fairseq_tiedemb.loading import load_dictionary
 from fairseq_tiedemb.option_checks import flag_of
 from fairseq_tiedemb.outputs import OUTPUT_HEADS
 from fairseq_tiedemb.starts.trained import Trained, Weights

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint
-from fairseq_tiedemb.export.settings import checked_settings, load_model
+from fairseq_tiedemb.loading import checked_settings, load_model
 
 Weights = Mapping[str, Tensor]
 
