@@ -211,6 +211,13 @@ def test_the_traceback_of_a_refusal_is_shown_on_demand(tmp_path, monkeypatch, ca
         cli.main(argv)
 
 
+def test_torchs_warnings_about_fairseqs_code_are_none_of_a_command() -> None:
+    """torch 2.14 and newer give this one while fairseq is imported."""
+    code = "import warnings; from fairseq_tiedemb import cli; cli.main(['path']); "
+    code += "warnings.warn('`torch.jit.script` is deprecated. Please switch', FutureWarning)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == ""
+
+
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "fairseq.data", raising=False)
     monkeypatch.setitem(sys.modules, "fairseq", None)

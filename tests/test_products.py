@@ -380,6 +380,8 @@ def test_short_texts_attend_by_whole_products(dtype: torch.dtype, length: int, f
     ids=str,
 )
 def test_short_texts_attend_with_every_option(options: dict[str, Any]) -> None:
+    if {"is_causal", "attn_mask"} <= options.keys() and torch.__version__ >= (2, 14):
+        pytest.skip("torch 2.14 and newer refuse a mask beside is_causal")
     heads = 1 if "enable_gqa" in options else 2
     query, key, value = (torch.randn(2, size, length, 8) for size, length in ((2, 4), (heads, 3), (heads, 3)))
     found = []

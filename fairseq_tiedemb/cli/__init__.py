@@ -17,6 +17,7 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -111,6 +112,8 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
     """
     # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    # By torch >= 2.14 of fairseq's code, which some commands import before `compat`, which silences it.
+    warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", FutureWarning)
     parser = parser or create_parser()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as `>&-` does
