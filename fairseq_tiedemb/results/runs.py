@@ -16,7 +16,8 @@ from fairseq_tiedemb.results.usage import Usage, read_usage
 
 # The checkpoint that tells of a training without a log: the first that is there.
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
-PLACES = {"save_dir", "log_file"}  # options that differ between any two trainings
+# Options that differ between any two trainings, or between the log and the checkpoints of one (training/recipes.py).
+PLACES = {"save_dir", "log_file", "save_interval_updates"}
 DATA_DIFFER = "These trainings have different data (task.data): between those, perplexities do not compare."
 EVERYWHERE = "no_progress_bar"  # an option of `common`, which tells a section with all arguments of a command
 SETTINGS = "{'_name': None, 'common': {"  # where fairseq-train's log tells its settings
@@ -102,7 +103,10 @@ def read_training_checkpoint(path: Path, label: str) -> Training:
     state = read_checkpoint(path, flag="RUN")
     extra = state.get("extra_state") or {}
     best, place = extra.get("best", extra.get("val_loss")), extra.get("train_iterator")
-    epoch = place.get("epoch") if isinstance(place, dict) else None
+    place = place if isinstance(place, dict) else {}
+    epoch = place.get("epoch")
+    if isinstance(epoch, int) and place.get("iterations_in_epoch") == 0:  # the next one, after the end of an epoch
+        epoch -= 1
     return Training(
         label,
         options=flat(without_copies(state.get("cfg") or state.get("args") or {})),

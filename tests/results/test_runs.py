@@ -86,6 +86,14 @@ def test_a_folder_with_checkpoints(tmp_path: Path) -> None:
     assert runs.read_training(tmp_path, "a").options == {"seed": "2"}
 
 
+@pytest.mark.parametrize(("batches", "epochs"), [(7, 3), (0, 2)])  # after an epoch fairseq saves the next one's number
+def test_epochs_of_a_checkpoint_are_those_that_have_begun(batches: int, epochs: int, tmp_path: Path) -> None:
+    place = {"epoch": 3, "iterations_in_epoch": batches}
+    state = {"cfg": {}, "model": {"w": torch.zeros(2)}, "extra_state": {"train_iterator": place}}
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    assert runs.read_training(tmp_path, "a").epochs == epochs
+
+
 def test_what_a_checkpoint_has_in_the_place_of_numbers(tmp_path: Path) -> None:
     for extra in ({"train_iterator": 5, "best": 10**400}, {"train_iterator": {"epoch": "x"}, "best": "y"}):
         torch.save({"cfg": {}, "model": {"w": torch.zeros(2)}, "extra_state": extra}, tmp_path / "checkpoint_last.pt")
@@ -111,7 +119,7 @@ def test_names_that_are_no_unicode(tmp_path: Path) -> None:
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "wt")
-    layers = "encoder_layers='[(512, 3)] * 9 + [(1024, 3)] * 4', dropout=0.5"
+    layers = "encoder_layers='[(512, 3)] * 9 + [(1024, 3)] * 4', dropout=0.5, save_interval_updates=9"
     write_run(tmp_path / "untied", TRAIN.replace("dropout=0.3", layers))
     assert cli.main(["report", "wt", "untied"]) == 0
     first = Path("report.html").read_text()
@@ -122,6 +130,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     differing = first.partition("Options that differ")[2].partition("</table>")[0]
     assert "model.dropout" in differing
     assert "common.seed" not in differing
+    assert "save_interval_updates" not in differing, "of a recipe, whose checkpoints have another number than its log"
     # Two names of one option: the last one holds.
     assert cli.main(["report", "wt", "untied", "--html", "untied", "--output", "wt"]) == 0
     assert Path("wt/report.html").read_text() == first
