@@ -1,7 +1,18 @@
 # shellcheck shell=bash
-# For the scripts of examples, which source it: commands that are printed before they run, and are not repeated.
-#
-# What a failed or interrupted command had begun is removed; $log is the file that has its output, if any.
+# For the scripts of examples, which source it with their FOLDER (default .demo), $demo then: commands that are printed
+# before they run, and can be copied. What is in FOLDER already is not made again; what a failed or interrupted command
+# had begun is removed. $log is the file that has its output, if any.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=$(basename "$(cd "$(dirname "$0")" && pwd)")
+demo=${1:-$root/.demo}
+[[ $demo == /* ]] || demo=$PWD/$demo
+demo=${demo#"$root"/}
+if [[ $demo == *[[:space:]]* ]]; then
+    echo "$name: FOLDER: needs a path without spaces, so that commands can be copied; got $demo. Use another." >&2
+    exit 2
+fi
+cd "$root" || exit
 
 # All cores, but not more than eight for models of this size. Threads spin while they wait for each other; without a
 # bound, training becomes 20 times slower where other processes want the cores.
@@ -18,8 +29,8 @@ clean_up() {
     if [[ $unfinished ]]; then
         rm -rf "$unfinished"
         if [[ -s $log ]]; then tail -n 3 "$log" >&2; fi
-        echo "demo: the last command failed (status $status), for the reason above${log:+ or in $log}." >&2
-        echo "demo: $unfinished, which it had begun, is removed. Run the demo again to go on from there." >&2
+        echo "$name: the last command failed (status $status), for the reason above${log:+ or in $log}." >&2
+        echo "$name: $unfinished, which it had begun, is removed. Run the example again to go on from there." >&2
     fi
     exit "$status"
 }

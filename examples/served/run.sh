@@ -3,19 +3,9 @@
 #
 #   examples/served/run.sh [FOLDER]
 #
-# Needs CTranslate2: pip install ctranslate2. Every command is printed before it runs, and can be copied. What is in
-# FOLDER (default .demo) already is not made again.
+# Needs CTranslate2: pip install ctranslate2. FOLDER (default .demo) keeps what is made: see examples/steps.sh.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-demo=${1:-$root/.demo}
-[[ $demo == /* ]] || demo=$PWD/$demo
-demo=${demo#"$root"/}
-if [[ $demo == *[[:space:]]* ]]; then
-    echo "served: FOLDER: needs a path without spaces, so that commands can be copied; got $demo. Use another." >&2
-    exit 2
-fi
-cd "$root"
-source "$root/examples/steps.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../steps.sh" "${1-}"
 if ! python -c 'import ctranslate2' 2>/dev/null; then
     echo "served: needs the package ctranslate2; got a Python without it. Use pip install ctranslate2." >&2
     exit 2
