@@ -19,7 +19,7 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_tiedemb.models._describe import layers_of
+from fairseq_tiedemb.models._describe import layers_of, size
 from fairseq_tiedemb.models.word2vec import Word2Vec
 from fairseq_tiedemb.training.extensions import extensions_of
 from fairseq_tiedemb.training.help import model_defaults
@@ -94,8 +94,8 @@ def _describe(name: str, model_class: Any, words: int | None) -> Preset:
         about=(model_class.__doc__ or "").strip().partition("\n")[0].replace("``", "`"),
         shares=model.plan.shared + model.plan.with_projection,
         words=words,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        in_tables=sum(layer.weight.numel() for layer in layers),
+        parameters=size(model),
+        in_tables=sum(map(size, layers)),
         options={
             key: settings[key]
             for key in (action.dest for action in own._group_actions)

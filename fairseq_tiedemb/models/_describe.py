@@ -23,16 +23,16 @@ def describe(model: Any, name: str) -> str:
     Papers count parameters without the rows of ``<s>`` and ``<pad>``, which the line states too.
     """
     plan: Plan = model.plan
-    total = _size(model)
+    total = size(model)
     parts, in_tables, marks = [], 0, 0
     for table in plan.tables:
         first, *others = layers_of(model, table)
-        size = sum(map(_size, (first, *others)))
+        in_table = sum(map(size, (first, *others)))
         frozen = "" if first.weight.requires_grad else " (frozen)"
-        parts.append(f"{' = '.join(role + frozen for role in table.roles)} {size:,}")
-        in_tables += size
-        marks += 0 if first.padding_idx is None else 2 * (_size(first) // first.num_embeddings)
-    own = 0 if model.output.tables() else _size(model.output.head)
+        parts.append(f"{' = '.join(role + frozen for role in table.roles)} {in_table:,}")
+        in_tables += in_table
+        marks += 0 if first.padding_idx is None else 2 * (size(first) // first.num_embeddings)
+    own = 0 if model.output.tables() else size(model.output.head)
     if own:
         parts.append(f"output layer {own:,}")
     return (
@@ -42,7 +42,7 @@ def describe(model: Any, name: str) -> str:
     )
 
 
-def _size(module: nn.Module) -> int:
+def size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
