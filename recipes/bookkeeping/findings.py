@@ -13,8 +13,7 @@ from .summary import measured, seeds_of
 
 # `{TABLE/ROW/COLUMN}` within a claim.
 QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
-# The word of FINDINGS, and what it means.
-VERDICTS = {"holds": "holds", "fails": "does not", "open": "cannot be told", "unrun": "not run"}
+VERDICTS = ("holds", "does not hold", "cannot be told", "not run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class Claim:
     Attributes:
         claim: in Markdown.
         table: where the figures are.
-        verdict: a word of `VERDICTS`.
+        verdict: one of `VERDICTS`.
         there: the source's figures.
         here: the figures of this project, as `{TABLE/ROW/COLUMN}`.
         remark: conditions, reasons, a link to a proof.
@@ -112,7 +111,7 @@ def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
     rows = []
     for source in sources:
         for claim in source.claims:
-            texts = (source.short, linked(claim, places), claim.there, claim.here, claim.seeds, VERDICTS[claim.verdict])
+            texts = (source.short, linked(claim, places), claim.there, claim.here, claim.seeds, claim.verdict)
             rows.append(tuple(map(Cell, texts)))
     return Grid(("source", "claim", "there", "here", "seeds", "verdict"), tuple(rows))
 
@@ -120,7 +119,7 @@ def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
 def counted(sources: Sequence[Source]) -> list[str]:
     """A paragraph on how many claims have which verdict; none without claims."""
     verdicts = [claim.verdict for source in sources for claim in source.claims]
-    counts = [f"{meaning} {verdicts.count(word)}" for word, meaning in VERDICTS.items() if word in verdicts]
+    counts = [f"{verdict} {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts]
     return [f"Verdicts on {len(verdicts)} claims: {', '.join(counts)}."] if counts else []
 
 

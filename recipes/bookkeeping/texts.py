@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from fairseq_tiedemb.results.grid import Cell, Grid, Section
 
-from .findings import VERDICTS, Data, Findings, claims_grid, counted, linked
+from .findings import Data, Findings, claims_grid, counted, linked
 from .summary import grid
 
 # `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
@@ -102,13 +102,12 @@ def page_of_not_run(sections: Sequence[Section]) -> str:
 
 def page_of_findings(findings: Findings, where: Mapping[str, str], facts: Sequence[str]) -> str:
     """FINDINGS.md: a table for each source, with the conditions of the verdicts."""
-    words = "; ".join(f"**{word}**" + f": {meaning}" * (meaning != word) for word, meaning in VERDICTS.items())
     parts = []
     for source in findings.sources:
         rows = [(linked(each, where), each.verdict, each.there, each.here, each.remark) for each in source.claims]
         cells = tuple(tuple(map(Cell, row)) for row in rows)
         parts += [f"## {source.title}", table(Grid(("they say", "verdict", "there", "here", "remark"), cells))]
-    return text("# Findings", findings.introduction, f"{words}. {facts[0]} {MADE.format('')}", *parts)
+    return text("# Findings", findings.introduction, f"{facts[0]} {MADE.format('')}", *parts)
 
 
 def text(*paragraphs: str) -> str:

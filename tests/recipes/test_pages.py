@@ -167,7 +167,7 @@ def test_verdicts_have_their_evidence() -> None:
     assert len(claims) > 30
     for claim in claims:
         told = claim.get("here", "") + claim.get("remark", "")
-        assert claim["verdict"] == "unrun" or re.search(r"\{.+/.+/.+\}|\(../tests/|#pictures|pytest", told), claim
+        assert claim["verdict"] == "not run" or re.search(r"\{.+/.+/.+\}|\(../tests/|#pictures|pytest", told), claim
 
 
 def test_html_in_the_data_is_text(project: Project) -> None:
@@ -273,7 +273,7 @@ def assert_refused(project: Project, path: Path, message: str) -> None:
 
 def test_refused_claims(project: Project) -> None:
     for claim, message in (
-        ({"verdict": "hold"}, "with the verdict hold, which is none of holds, fails"),
+        ({"verdict": "hold"}, "with the verdict hold, which is none of holds, does not hold"),
         ({"table": "smal"}, "of the table smal, which is none of small"),
         ({"here": "{small/wt/test}"}, "needs a figure that was measured; got none for small/wt/test."),
     ):
