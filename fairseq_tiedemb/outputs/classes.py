@@ -27,6 +27,7 @@ class ClassBased(CountedHead):
         p(v|h) = p(c(v)|h) p(v|c(v), h)         p(c|h) = softmax(K f(h) + k)_c
         p(v|c, h) = softmax over the tokens of c of the table's scores(h)
 
+    f(h) are the features as the table maps them, times its ``logit_scale``; a cap is for the logits of tokens alone.
     Training and evaluation are exact: the loss of a token needs about 2 sqrt(V) logits instead of V. The table may be
     shared with any sharing method; the classes' table K belongs to this head. Checkpoints hold the class of every
     token, so loading needs neither the training text nor the file of classes.
