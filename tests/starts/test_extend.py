@@ -31,6 +31,10 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
     "lstm untied with P": ((*STREAM, "--projection"), NEW),
     "lstm with noise words": ((*STREAM, DECODER, "--output-layer", "nce"), NEW),
     "lstm with a joint space": ((*STREAM, DECODER, "--output-layer", "joint", "--joint-dim", 6), NEW),
+    "a mixture of as many softmaxes as words": (
+        (*STREAM, DECODER, "--output-layer", "mixture", "--mixtures", 10),
+        "fbadce",
+    ),
     "factors": ((*LM, *SIZES, DECODER, "--embedding-rank", 5, "--sharing-method", "cosine"), NEW),
     "factors, as many words as numbers a vector": (
         (*LM, *SIZES[2:], *WIDE, DECODER, "--embedding-rank", 4),
