@@ -5,7 +5,7 @@ every public module and function, from the docstrings. The pages ask nothing of 
 """
 
 import html
-import importlib
+import importlib.util
 import logging
 import pkgutil
 import re
@@ -39,9 +39,11 @@ pre {{ background: #f4f4f4; padding: .6em; overflow-x: auto; }} img {{ max-width
 
 
 def modules() -> list[str]:
-    """The package and its parts; pdoc finds the modules in them."""
+    """The package and its parts, in which pdoc finds the modules, and, with an exclamation mark, what it leaves out."""
     found = [each.name for each in pkgutil.iter_modules(fairseq_tiedemb.__path__) if not each.name.startswith("_")]
-    return ["fairseq_tiedemb", *(f"fairseq_tiedemb.{name}" for name in found)]
+    # PyPI's torch brings Triton on Linux; the build for CPUs does not.
+    left_out = [] if importlib.util.find_spec("triton") else ["!fairseq_tiedemb.loss_kernel"]
+    return ["fairseq_tiedemb", *(f"fairseq_tiedemb.{name}" for name in found), *left_out]
 
 
 def page_of(text: Path) -> Path:
