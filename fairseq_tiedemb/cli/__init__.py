@@ -112,8 +112,6 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
     """
     # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # By torch >= 2.14 of fairseq's code, which some commands import before `compat`, which silences it.
-    warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", FutureWarning)
     parser = parser or create_parser()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as `>&-` does
@@ -128,7 +126,10 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
                         return 2
                 finally:
                     stdout.flush()
-            return run(arguments)
+            with warnings.catch_warnings():
+                # By torch >= 2.14 of fairseq, which some commands import before `compat`, which silences it.
+                warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", FutureWarning)
+                return run(arguments)
     except OSError as error:
         got = f"an error of the system ({error.strerror})"
         if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
