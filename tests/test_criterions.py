@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, FairseqCriterion
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
@@ -125,6 +125,12 @@ def test_what_the_output_layer_lacks_is_said_before_the_first_batch() -> None:
     model.output.head.counts.zero_()
     with pytest.raises(ValueError, match="--output-layer nce: needs the counts of the training text"):
         TiedCrossEntropy(TASK, sentence_avg=False).begin_update(model)
+
+
+def test_fully_sharded_training_is_refused() -> None:
+    config = CRITERION_DATACLASS_REGISTRY["tied_cross_entropy"](sentence_avg=False, ddp_backend="fully_sharded")
+    with pytest.raises(ValueError, match="--ddp-backend: needs the whole table .* got fully_sharded. Use"):
+        TiedCrossEntropy.build_criterion(config, TASK)
 
 
 @pytest.mark.parametrize("kind", KINDS)

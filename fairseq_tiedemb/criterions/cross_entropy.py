@@ -99,7 +99,10 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: LossConfig, task: Any) -> "TiedCrossEntropy":
-        """Builds the criterion; its options, and those of the penalties, are fields of `cfg`."""
+        """Builds the criterion; raises ValueError for ``fully_sharded``, whose processes hold parts of the table."""
+        if str(cfg.ddp_backend) == "fully_sharded":
+            needs = "the whole table in each process with --criterion tied_cross_entropy"
+            raise ValueError(f"--ddp-backend: needs {needs}; got fully_sharded. Use --ddp-backend pytorch_ddp.")
         names = [*OWN_OPTIONS, *(name for each in REGULARIZERS.values() for name in each.all_options)]
         options = {name: getattr(cfg, name) for name in names if hasattr(cfg, name)}
         return cls(task, cfg.sentence_avg, **options)
