@@ -61,8 +61,8 @@ def cpu_processes(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: A
     """Run several processes without a GPU, started by hand, by torchrun, or by `--distributed-world-size 2` itself.
 
     Without it: fairseq counts GPUs. torchrun ends in ZeroDivisionError (distributed/utils.py:91), a world size of 2 in
-    an AssertionError (158), or starts no process and exits with 0 (383). Every training passes here, and is refused
-    `--ddp-backend fully_sharded`. Goes when distributed/utils.py supports CPUs.
+    an AssertionError (158), or starts no process and exits with 0 (383). Every fairseq-train passes here, and is
+    refused `--ddp-backend fully_sharded`. Goes when distributed/utils.py supports CPUs.
     """
     training = cfg.distributed_training
     # Before fairseq asks for fairscale, which had its last release in 2022: it gives a process only a part of a table.

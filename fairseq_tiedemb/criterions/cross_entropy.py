@@ -100,7 +100,7 @@ class TiedCrossEntropy(FairseqCriterion):
     @classmethod
     def build_criterion(cls, cfg: LossConfig, task: Any) -> "TiedCrossEntropy":
         """Builds the criterion; raises ValueError for ``fully_sharded``, whose processes hold parts of the table."""
-        if str(cfg.ddp_backend) == "fully_sharded":
+        if str(cfg.ddp_backend) == "fully_sharded":  # of fairseq-hydra-train, which begins before `compat` is imported
             needs = "the whole table in each process with --criterion tied_cross_entropy"
             raise ValueError(f"--ddp-backend: needs {needs}; got fully_sharded. Use --ddp-backend pytorch_ddp.")
         names = [*OWN_OPTIONS, *(name for each in REGULARIZERS.values() for name in each.all_options)]
