@@ -42,7 +42,7 @@ def checked_settings(
     found = settings.items() if isinstance(settings, dict) else ()
     by_section = {section: vars(options) if isinstance(options, Namespace) else options for section, options in found}
     for section in ("model", "task", *sections):
-        if not isinstance(by_section.get(section), Mapping):
+        if not isinstance(options := by_section.get(section), Mapping) or not options:
             needs = "settings of model and training, as fairseq-train saves them"
             use = "the checkpoint of the training as it was saved"
             raise ValueError(f"{flag}: needs {needs}; got {name}, which has none of its {section}. Use {use}.")
