@@ -42,7 +42,7 @@ def checked_settings(
     found = settings.items() if isinstance(settings, dict) else ()
     by_section = {section: vars(options) if isinstance(options, Namespace) else options for section, options in found}
     for section in ("model", "task", *sections):
-        if not isinstance(options := by_section.get(section), Mapping) or not options:
+        if not isinstance(by_section.get(section), Mapping):
             needs = "settings of model and training, as fairseq-train saves them"
             use = "the checkpoint of the training as it was saved"
             raise ValueError(f"{flag}: needs {needs}; got {name}, which has none of its {section}. Use {use}.")
@@ -72,7 +72,8 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
     """Returns the model of a checkpoint, its task, and the settings of its training as fairseq reads them.
 
     `settings` are those of ``checked_settings``; `data` is the folder with the dictionaries, None for the training's.
-    ValueError if a dictionary is missing, or the weights do not fit the model and its dictionaries.
+    ValueError if the settings name no task, a dictionary is missing, or the weights do not fit the model and its
+    dictionaries.
     """
     from fairseq import checkpoint_utils
     from fairseq.data.data_utils import infer_language_pair
@@ -80,6 +81,9 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
     of_task = settings["task"]
+    if "_name" not in of_task:
+        use = "the checkpoint of the training as it was saved"
+        raise ValueError(f"CHECKPOINT: needs a task; got {checkpoint}, whose settings name none. Use {use}.")
     folder = str(data or of_task["data"]).split(":")[0]
     names = [] if of_task.get("lang_pairs") else ["dict.txt"]  # a task of several pairs reads its own
     if of_task["_name"] == "translation":
