@@ -1,6 +1,7 @@
 """Names of embedding tables in checkpoints of fairseq and of this package, and their row of padding."""
 
 import re
+from collections.abc import Iterable
 
 from .dictionaries import FAIRSEQ_WORDS
 
@@ -19,13 +20,15 @@ ROLES = {
 INPUTS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "decoder.output_projection.weight"
 
+# The last part of tables' names: fc_out and fc3 are of fairseq's recurrent and convolutional models.
+NAMES = {"in": ("embed_tokens",), "out": ("output", "output_projection", "fc_out", "fc3", "embed_out")}
+ANY_NAME = "|".join(name for names in NAMES.values() for name in names)
+
 BANDS = r"\.embeddings\.\d+\.0"  # of adaptive inputs
-# .table and .layer are factorised tables; checkpoints of version 0.1.0 have .layer.
+FACTORISED = r"\.table|\.layer"  # checkpoints of version 0.1.0 have .layer
 TABLE = re.compile(
-    r"(?:^|\.)(?:"
-    rf"(?:embed_tokens|output|output_projection|embed_out|fc_out)(?:\.table|\.layer|{BANDS})?(?:\.weight)?"
-    r"|adaptive_softmax\.(?:head\.word_proj(?:\.1)?|tail\.\d+\.2)\.weight"
-    r")$"
+    rf"(?:^|\.)(?:(?:{ANY_NAME})(?:{FACTORISED}|{BANDS})?(?:\.weight)?"
+    r"|adaptive_softmax\.(?:head\.word_proj(?:\.1)?|tail\.\d+\.2)\.weight)$"
 )
 LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
 
@@ -33,6 +36,12 @@ LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
 def is_table(name: str) -> bool:
     """Whether a state-dict entry is an embedding table or a band of one, provided that it is a matrix."""
     return TABLE.search(name) is not None
+
+
+def table_name(names: Iterable[str], side: str, role: str) -> str | None:
+    """Returns which of a state dict's names is the table of `side`, encoder or decoder, for `role`, in or out."""
+    wanted = re.compile(rf"{side}\.(?:{'|'.join(NAMES[role])})(?:{FACTORISED})?(?:\.weight)?")
+    return next(filter(wanted.fullmatch, names), None)
 
 
 def has_padding_row(name: str) -> bool:

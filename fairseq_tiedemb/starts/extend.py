@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.dictionaries import KEY
+from fairseq_tiedemb.checkpoints.table_names import ANY_NAME
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
 from fairseq_tiedemb.loading import load_dictionary
@@ -20,7 +21,7 @@ from fairseq_tiedemb.outputs import OUTPUT_HEADS
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
 # Entries of tables and of what stands beside their rows; each band has a number.
-TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|output|fc_out|embed_out|fc3)(?:\.|$)")
+TABLE = re.compile(rf"(?:encoder|decoder)\.(?:{ANY_NAME})(?:\.|$)")
 # Maps of vectors beside a table, whose rows are no words.
 MAP = re.compile(r"\.(?:projection|factor|of_words|of_features|latent|prior)\.")
 BAND = re.compile(

@@ -7,16 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_tiedemb.checkpoints.reading import section_of
-from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, ROLES, is_table
+from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, ROLES, is_table, table_name
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.plan.settings import THREE_WAY, TYING
 from fairseq_tiedemb.sharing import sharing_method
 
-# Entries under `decoder` or `encoder`; factorised tables are called .table, and .layer in version 0.1.0.
-INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")
-PROJECTIONS = ("output_projection.weight", "output_projection.table.weight", "output_projection.layer.weight")
-OUTPUTS = ("output.weight", *PROJECTIONS, "fc_out.weight", "embed_out")
 BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
 SHOWN = 8
 
@@ -32,7 +28,8 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
     is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out". A role is unfit if its table is
     adaptive; "tied", if the tables are not; "sum", if the two differ in shape or are factorised apart.
     """
-    names = {part: _name(state, part) for part in ("in", "out", "source")}
+    sides = {"in": ("decoder", "in"), "out": ("decoder", "out"), "source": ("encoder", "in")}
+    names = {part: table_name(state["model"], *of) for part, of in sides.items()}
     tied = _tied(state, names)
     if role is None:
         parts = ["tied"] if tied else [part for part in ("in", "out") if names[part] or _in_bands(state, part)]
@@ -61,13 +58,6 @@ def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
         wanted = f"a role ({', '.join(ROLES)}) or the name of a matrix"
         raise _unknown(state, f"--tensor: needs {wanted} of {path}; got {name}.")
     return entry.float()
-
-
-def _name(state: dict[str, Any], role: str) -> str | None:
-    """Returns the state dict's name of a role's table, or None."""
-    side = "encoder" if role == "source" else "decoder"
-    names = (f"{side}.{name}" for name in (OUTPUTS if role == "out" else INPUTS))
-    return next((name for name in names if name in state["model"]), None)
 
 
 def _tied(state: dict[str, Any], names: dict[str, str | None]) -> bool:

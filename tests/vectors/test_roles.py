@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.models.fconv import FConvDecoder
 from torch import Tensor
 
 from fairseq_tiedemb.sharing import SHARING_METHODS
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 
 from ..crossing import crossed
-from ..models.common import grown
+from ..models.common import dictionary, grown
 from ..models.families import BANDS, SHARINGS, build, options_of
 from ..test_methods_with_parameters import LEARNED
 
@@ -86,10 +87,21 @@ def test_stock_recurrent_models_have_no_entry_for_a_tied_output() -> None:
         assert torch.equal(tables_by_role(state, "sum", path=PATH)["sum"], 2 * table)
     untied = {"cfg": {"model": {}}, "model": {**model, "decoder.fc_out.weight": table + 1}}
     assert torch.equal(tables_by_role(untied, "out", path=PATH)["out"], table + 1)
-    unknown = {"cfg": {"model": {}}, "model": {**model, "decoder.fc3.weight": table}}
-    assert list(tables_by_role(unknown, None, path=PATH)) == ["in"]
-    with pytest.raises(ValueError, match=r"got out .output, V .* for some.pt, which has none. .* decoder.fc3.weight "):
-        tables_by_role(unknown, "out", path=PATH)
+
+
+def test_fairseqs_convolutional_models() -> None:
+    def state(**options: Any) -> dict[str, Any]:
+        sizes = {"embed_dim": 4, "out_embed_dim": 4, "convolutions": [(4, 3)]}
+        decoder = FConvDecoder(dictionary(5), **sizes, **options)
+        return {"cfg": {"model": options}, "model": {f"decoder.{k}": v for k, v in decoder.state_dict().items()}}
+
+    shared = state(share_embed=True)
+    (found,) = tables_by_role(shared, "tied", path=PATH).values()
+    assert torch.equal(found, shared["model"]["decoder.fc3.weight"])
+    normalised = state()  # as g and v, which are no table
+    assert list(tables_by_role(normalised, None, path=PATH)) == ["in"]
+    with pytest.raises(ValueError, match=r"got out .output, V .* for some.pt, which has none. .* decoder.fc3.\S+ "):
+        tables_by_role(normalised, "out", path=PATH)
 
 
 @pytest.mark.parametrize("method", ["plain", "cosine"])
