@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.checkpoints.reading import is_weight, read_checkpoint, require_finite
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
+from omegaconf import OmegaConf
 
-# fairseq is imported where it is needed: its imports take seconds, and the export to fairseq does without.
+import fairseq_tiedemb.plugin  # noqa: F401 (registers our models, and mends fairseq, or it would run settings as code)
+from fairseq_tiedemb.checkpoints.reading import is_weight, read_checkpoint, require_finite
+from fairseq_tiedemb.training.extensions import model_class
 
 
 def load_dictionary(path: Path, *, flag: str) -> Any:
     """Returns fairseq's dictionary of a dict.txt; ValueError, naming flag and file, if it is missing, empty or none."""
-    from fairseq.data import Dictionary
-
-    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
-
     if not path.is_file():
         use = "Use a folder of fairseq-preprocess; with --only-source it has a dict.txt."
         raise ValueError(f"{flag}: needs a file; got {path}, which is none. {use}")
@@ -54,11 +55,6 @@ def checked_settings(
 
 def _of_older(state: Mapping[str, Any], name: str, flag: str) -> dict[str, Any]:
     """Upgrades the settings of a fairseq before 0.10, as fairseq does when it loads such a checkpoint."""
-    from fairseq import checkpoint_utils
-    from omegaconf import OmegaConf
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (or fairseq would run settings as code)
-
     small = {key: value for key, value in state.items() if key not in ("model", "last_optimizer_state", "optimizer")}
     try:
         upgraded = checkpoint_utils._upgrade_state_dict(copy.deepcopy({"optimizer": None, **small}))["cfg"]
@@ -75,11 +71,6 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
     ValueError if the settings name no task, a dictionary is missing, or the weights do not fit the model and its
     dictionaries.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.data.data_utils import infer_language_pair
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-
     of_task = settings["task"]
     if "_name" not in of_task:
         use = "the checkpoint of the training as it was saved"
@@ -105,8 +96,6 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
     `data` is the folder with the dict.txt of the training. ValueError if a file is missing, the model is registered and
     is not a language model, or a weight is not finite.
     """
-    from fairseq_tiedemb.training.extensions import model_class
-
     settings = checked_settings(read_checkpoint(checkpoint, flag=flag), str(checkpoint), flag=flag)
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     kind = model_class(Namespace(**settings["model"]))

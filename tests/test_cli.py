@@ -225,7 +225,8 @@ def test_torchs_warnings_about_fairseqs_code_are_none_of_a_command(monkeypatch: 
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "fairseq.data", raising=False)
+    for name in ("fairseq.data", "fairseq_tiedemb.loading"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "fairseq", None)
     assert cli.main(["updates", "data-bin"]) == 2
     assert "error: this command needs the package fairseq; got a Python without it" in capsys.readouterr().err

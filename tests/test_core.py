@@ -42,7 +42,7 @@ assert noticed() == before, [name for name, value in noticed().items() if value 
 CORE = """
 import importlib, pkgutil
 from fairseq_tiedemb import *
-import fairseq_tiedemb.checkpoints.averages, fairseq_tiedemb.analysis.curves, fairseq_tiedemb.export.to_fairseq
+import fairseq_tiedemb.checkpoints.averages, fairseq_tiedemb.analysis.curves
 import fairseq_tiedemb.analysis.norms, fairseq_tiedemb.checkpoints.files
 import fairseq_tiedemb.modules, fairseq_tiedemb.ngram, fairseq_tiedemb.vectors.sources
 for each in pkgutil.iter_modules(fairseq_tiedemb.modules.__path__, "fairseq_tiedemb.modules."):

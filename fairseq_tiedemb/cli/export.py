@@ -17,9 +17,9 @@ from typing import Any
 
 from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, save_aside, written_aside
-from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
-# Options that not every target has.
+QUANTIZATIONS = ("float32", "int8")
+# By target: options that not every target has.
 OPTIONS = {"fairseq": ["settings"], "ctranslate2": ["quantization", "data"], "huggingface": ["bpe_codes", "data"]}
 
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "checkpoint of tied_transformer, tied_lightconv, ..."
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help=about)
     parser.add_argument("output", type=Path, metavar="OUT", help="new checkpoint; with another --to a new folder")
-    parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="target program (default: fairseq)")
+    parser.add_argument("--to", choices=tuple(OPTIONS), default="fairseq", help="target program (default: fairseq)")
     about = "for fairseq, form of the settings of its older models: dict works with every torch; namespace is "
     about += "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)"
     parser.add_argument("--settings", choices=("dict", "namespace"), help=about)

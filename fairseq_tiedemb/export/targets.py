@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
+
+import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 from fairseq_tiedemb.checkpoints.meaning import preset_of
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.option_checks import flag_of
-
-if TYPE_CHECKING:
-    from fairseq_tiedemb.constants import Constants
-    from fairseq_tiedemb.sharing import SharingMethod
+from fairseq_tiedemb.sharing import SharingMethod, sharing_method
 
 Settings = Mapping[str, Any]
 
 COMMANDS = "--user-dir of the training with fairseq's commands"
-QUANTIZATIONS = ("float32", "int8")
 TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
 TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
 # Names of activation functions: fairseq's, and CTranslate2's.
@@ -55,7 +55,7 @@ def require_distinct(words: Sequence[str]) -> None:
 
 def instead_of(target: str, settings: Settings) -> str:
     """Returns alternatives for a model that a target does not support: other targets, and fairseq's commands."""
-    if _name(settings) == "tied_word2vec":
+    if settings["task"].get("_name") == "word_pairs":
         return f"fairseq-tiedemb vectors, or {COMMANDS}"
     # The others refuse two sizes when they have read the dictionary.
     known = CHECKS if settings["task"].get("output_dictionary_size") in (None, -1) else ["fairseq"]
@@ -63,17 +63,13 @@ def instead_of(target: str, settings: Settings) -> str:
     return " ".join([*others, COMMANDS])
 
 
-def sharing_of(settings: Settings) -> "SharingMethod":
+def sharing_of(settings: Settings) -> SharingMethod:
     """Returns the model's sharing method, which must be registered."""
-    from fairseq_tiedemb.sharing import sharing_method  # imports torch, which is too slow for a help text
-
     return sharing_method(str(settings["model"].get("sharing_method") or "plain"))
 
 
-def constants_of(settings: Settings) -> "Constants":
+def constants_of(settings: Settings) -> Constants:
     """Returns the constants of the model's tables, without that of their training."""
-    from fairseq_tiedemb.constants import Constants  # imports torch, too
-
     return Constants.of({**settings["model"], "input_gradient_scale": None})
 
 
@@ -101,10 +97,6 @@ def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
 
 def _name(settings: Settings) -> str:
     """Returns the name of an architecture's model."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY  # takes seconds, and only this check needs it
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-
     preset = preset_of(settings["model"])
     return str(ARCH_MODEL_NAME_REGISTRY.get(preset, preset))
 
@@ -120,8 +112,6 @@ def _lacking(target: str, settings: Settings) -> str | None:
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:
-    from fairseq.models import ARCH_MODEL_REGISTRY  # which has our models since `_lacking` asked for the name
-
     options, arch = settings["model"], preset_of(settings["model"])
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
         got = f"{arch}, which is fairseq's own: stock fairseq reads it, with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"

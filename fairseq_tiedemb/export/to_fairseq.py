@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.checkpoints.meaning import preset_of
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
-from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.targets import (
@@ -25,16 +24,14 @@ from fairseq_tiedemb.export.targets import (
     stays_tied,
 )
 from fairseq_tiedemb.loading import checked_settings
+from fairseq_tiedemb.models._fairseqs import FairseqsLMConfig, FairseqsTranslationConfig
 from fairseq_tiedemb.modules.factorized import FactorizedInput
-from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
+from fairseq_tiedemb.outputs import OutputLayer
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
 from fairseq_tiedemb.precision import exact_dtype
 
 # Our options, which fairseq does not know.
-OURS = {"sharing_method", "unit_rows", "embedding_rank", "projection", "projection_bias"}
-OURS |= {"output_layer", "output_layer_options", "output_bias_init"}
-for options_class in (Constants, *(head.options for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE)):
-    OURS |= {field.name for field in dataclasses.fields(options_class)}
+OURS = {field.name for each in (FairseqsLMConfig, FairseqsTranslationConfig) for field in dataclasses.fields(each)}
 P = "decoder.projection."
 
 

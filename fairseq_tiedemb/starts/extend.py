@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from fairseq import tasks
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.dictionaries import KEY
@@ -148,10 +149,6 @@ def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
 
 
 def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
-    from fairseq import tasks
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (registers our tasks)
-
     names, options = ["dict.txt"], copy.deepcopy(trained.config.task)
     if hasattr(trained.model, "encoder"):
         of_task = trained.task.cfg  # which knows languages that fairseq has inferred

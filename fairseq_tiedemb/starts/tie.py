@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fairseq import tasks
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.meaning import preset_of
@@ -50,9 +52,6 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
 
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of a model that scores alike, with a table for each role, which must share one now."""
-    from fairseq import tasks
-    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY  # with ours, which built the model
-
     if not _shares(trained.model.state_dict()):
         got = f"{trained.path}, with none that can be taken apart"
         raise ValueError(f"CHECKPOINT: needs shared tables; got {got}. Use it as it is.")

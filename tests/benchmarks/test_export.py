@@ -16,8 +16,8 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_tiedemb.cli.export import QUANTIZATIONS
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.targets import QUANTIZATIONS
 
 from .conftest import Record
 from .interleave import interleave, ratio

@@ -274,7 +274,7 @@ ENGINE_LACKS = [
     ("lstm_nmt_wt", {}, "translation", "got lstm_nmt_wt, which is neither. Use --user-dir"),
     ("zaremba_lm_small_wt", {}, "contiguous_lm", "got zaremba_lm_small_wt, .* Use --user-dir"),
     ("feedforward_lm", {}, "contiguous_lm", "got feedforward_lm, .* Use --user-dir"),
-    ("tied_word2vec", {}, "word_pairs", "got tied_word2vec, .* Use fairseq-tiedemb vectors"),
+    ("word2vec_cbow", {}, "word_pairs", "got word2vec_cbow, .* Use fairseq-tiedemb vectors"),
     ("tied_transformer_lm", {}, "contiguous_lm", "model of --task language_modeling; got contiguous_lm"),
     ("tied_transformer", {"adaptive_softmax_cutoff": "4,8"}, "translation", "softmax-cutoff 4,8"),
     ("tied_transformer_lm", {"adaptive_input": True}, "language_modeling", "got --adaptive-input True"),

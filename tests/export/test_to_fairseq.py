@@ -17,6 +17,8 @@ from torch import nn
 
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.cli.export import OPTIONS
+from fairseq_tiedemb.export.targets import CHECKS
 from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
@@ -241,14 +243,18 @@ OTHER = "Use --to ctranslate2, or --user-dir of the training with fairseq's comm
             },
             "one width of tied bands; got --decoder-output-dim 8, --decoder-embed-dim 4",
         ),
-        ({"arch": "tied_word2vec"}, "got tied_word2vec. Use fairseq-tiedemb vectors, or --user-dir"),
+        ({"arch": "word2vec_skipgram"}, "got word2vec_skipgram. Use fairseq-tiedemb vectors, or --user-dir"),
     ],
 )
 def test_refuses(changes: dict[str, Any], message: str) -> None:
     state = checkpoint({"arch": "tied_transformer", "sharing_method": "plain", **changes}, nn.Linear(1, 1))
-    state["cfg"]["task"] = {"_name": "translation"}
+    state["cfg"]["task"] = {"_name": "word_pairs" if "word2vec" in changes.get("arch", "") else "translation"}
     with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*{message}"):
         export(state, name="x.pt")
+
+
+def test_the_command_offers_every_target() -> None:
+    assert list(OPTIONS) == list(CHECKS)
 
 
 def own_method(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:

@@ -244,7 +244,12 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
         [],
         "needs a translation or language model; got --task masked_lm. Use a new training",
     ),
-    "word2vec": (("--task", "word_pairs", "--arch", "tied_word2vec"), NEW, [], "got model.pt, of --task word_pairs. U"),
+    "word2vec": (
+        ("--task", "word_pairs", "--arch", "word2vec_skipgram"),
+        NEW,
+        [],
+        "got model.pt, of --task word_pairs",
+    ),
 }
 
 
@@ -254,7 +259,7 @@ def test_refusals_leave_nothing(name: str, tmp_path: Path, monkeypatch: pytest.M
     old, new = folder_of(tmp_path / "old", OLD), folder_of(tmp_path / "new", words)
     monkeypatch.chdir(tmp_path)
     if name == "word2vec":
-        settings = {"model": {"_name": "tied_word2vec"}, "task": {"_name": "word_pairs"}}
+        settings = {"model": {"_name": "word2vec_skipgram"}, "task": {"_name": "word_pairs"}}
         torch.save({"cfg": settings, "model": {"weight": torch.zeros(1)}}, "model.pt")
     else:
         write_checkpoint(Path("model.pt"), old, *flags)
