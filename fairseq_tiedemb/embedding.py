@@ -1,5 +1,6 @@
 """The shared embedding: one module owns the table and offers ``embed`` and ``scores``."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,8 @@ from .squared_norms import squared_norms, with_squared_norms
 
 # Lower bound for squared norms in a division: a row with norm 1e-3 has no direction worth keeping.
 SMALLEST_SQUARED_NORM = 1e-6
+# Names of parameters that belong to a table's sharing method.
+OF_METHOD = re.compile(r"(?:^|\.)(?:method_parameters|feature_map)\.")
 
 
 class SharedEmbedding(Keeping, Head):
@@ -129,8 +132,7 @@ class SharedEmbedding(Keeping, Head):
         rows = nn.Parameter(self.weight.detach())
         new = SharedEmbedding(self.num_embeddings, self.embedding_dim, None, method=self.method, weight=rows)
         for name, own in self.named_parameters():
-            is_own = name.startswith(("method_parameters.", "feature_map."))
-            if is_own and not getattr(own, "_is_hf_initialized", False):
+            if OF_METHOD.search(name) and not getattr(own, "_is_hf_initialized", False):
                 own.data.copy_(new.get_parameter(name).data)
 
     def _draw_rows(self, std: float | None) -> None:

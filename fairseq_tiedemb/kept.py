@@ -1,4 +1,4 @@
-"""What is computed from tensors that stay unchanged, kept from one call to the next."""
+"""A cache of what is computed from tensors, valid while they are unchanged."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

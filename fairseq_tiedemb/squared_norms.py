@@ -17,9 +17,10 @@ ELEMENTS = 2**25
 def squared_norms(rows: Tensor) -> Tensor:
     """||w||^2 (*,) of rows (*, D), with a gradient, in float32 or more precise.
 
-    In float64 where float32 overflows (norms above 1.8e19), and always where ``_can_branch`` is false.
+    In float64 where float32 overflows (norms above 1.8e19), and always on a GPU, on "meta" and in a compiled model.
     """
-    if _can_branch(rows):
+    # What depends on numbers makes a GPU wait for all its kernels; "meta" and torch.export have none.
+    if rows.device.type == "cpu" and not torch.compiler.is_compiling():
         if rows.requires_grad and torch.is_grad_enabled():  # the norm has no second derivative at 0, as of padding
             squares = exact(rows).square().sum(-1)
         else:
@@ -28,11 +29,6 @@ def squared_norms(rows: Tensor) -> Tensor:
             return squares
     # torch defines the norm's gradient at 0 as 0.
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
-
-
-def _can_branch(rows: Tensor) -> bool:
-    """Whether code may depend on numbers: a GPU would wait for all kernels; "meta" and torch.export have none."""
-    return rows.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:

@@ -252,7 +252,7 @@ def test_raw_scores_are_scores_and_no_perplexity(trained: Callable[[str], Traine
     assert "of 3 tokens drawn at random" in err
     assert "--raw-sample: needs 1 or more; got 0" in cli(*command, "--raw", "--raw-sample", "0", status=2).err
     command[1] = trained("tree").checkpoint
-    message = "--raw: needs an output layer that scores words, softmax or nce; got --output-layer tree"
+    message = "--raw: needs an output layer that scores words, softmax, nce or sampled; got --output-layer tree"
     assert message in cli(*command, "--raw", status=2).err
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from fairseq import options
 
+from fairseq_tiedemb.embedding import OF_METHOD
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.models.transformer import TiedTransformerModel
 from fairseq_tiedemb.sharing import SHARING_METHODS
-from fairseq_tiedemb.training.trained import OF_METHOD
 
 from .conftest import Cli, InProcess, MadeOnce, RunCommand, configuration
 from .test_compat_commands import TRANSLATION, logged

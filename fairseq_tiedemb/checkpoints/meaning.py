@@ -14,6 +14,9 @@ from typing import Any
 
 from ..option_checks import flag_of
 
+# Options that share tables.
+TYING, THREE_WAY, MERGED = "share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -43,13 +46,13 @@ class Choice:
         return bool(given) or by_preset or implied
 
 
-THREE_WAY = Choice("share_all_embeddings", False)
+OF_ALL = Choice(THREE_WAY, False)
 SHARING = (
     Choice("sharing_method", "plain"),
     # Bands have other shapes than one table, and --adaptive-softmax-cutoff implies them.
     Choice("output_layer", "softmax", also="adaptive"),
-    THREE_WAY,
-    Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
+    OF_ALL,
+    Choice(TYING, False, implied_by=OF_ALL),
     Choice("projection", False),
     Choice("embedding_scale", "1"),
     Choice("logit_scale", "1"),
@@ -77,7 +80,7 @@ IN_FEEDFORWARD_LM = (*SHARING_AND_OUTPUT_LAYER, Choice("activation_fn", "tanh"),
 # With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (
     *SHARING_AND_OUTPUT_LAYER,
-    *(Choice(option, False) for option in ("tie_adaptive_weights", "tie_adaptive_proj", "merge_src_tgt_embed")),
+    *(Choice(option, False) for option in ("tie_adaptive_weights", "tie_adaptive_proj", MERGED)),
     *(Choice(option, False) for option in ("no_scale_embedding", "no_token_positional_embeddings")),
     *map(Choice, ("weight_softmax", "activation_fn", "encoder_attention_heads", "decoder_attention_heads")),
 )

@@ -1,4 +1,4 @@
-"""What this package refuses: the message alone."""
+"""Ends a refused command of fairseq with the message alone, without a traceback."""
 
 import os
 import re

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-from fairseq_tiedemb.checkpoints.meaning import preset_of
+from fairseq_tiedemb.checkpoints.meaning import MERGED, TYING, preset_of
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.option_checks import flag_of
 from fairseq_tiedemb.sharing import SharingMethod, sharing_method
@@ -132,12 +132,12 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     if options.get("tie_adaptive_weights") and widths[0] not in (None, widths[1]):
         return f"needs one width of tied bands; got --decoder-output-dim {widths[0]}, --decoder-embed-dim {widths[1]}"
     task = settings["task"]
-    if options.get("merge_src_tgt_embed") and is_untied_in_fairseq(settings) and not _has_one_dictionary(task):
+    if options.get(MERGED) and is_untied_in_fairseq(settings) and not _has_one_dictionary(task):
         needed = "one dictionary for both languages, since the export unties tables, and fairseq's then have the words"
         got = f"--merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
         return f"needs {needed} of one language each; got {got}"
     size = task.get("output_dictionary_size")
-    is_tied = options.get("share_decoder_input_output_embed")
+    is_tied = options.get(TYING)
     if is_tied and not stays_tied(settings) and size not in (None, -1):
         needed = "one dictionary for input and output, since folding unties the tables"
         return f"needs {needed}, and fairseq's output then has fewer words; got --output-dictionary-size {size}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_tiedemb.checkpoints.meaning import preset_of
+from fairseq_tiedemb.checkpoints.meaning import MERGED, THREE_WAY, TYING, preset_of
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
@@ -27,7 +27,6 @@ from fairseq_tiedemb.loading import checked_settings
 from fairseq_tiedemb.models._fairseqs import FairseqsLMConfig, FairseqsTranslationConfig
 from fairseq_tiedemb.modules.factorized import FactorizedInput
 from fairseq_tiedemb.outputs import OutputLayer
-from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
 from fairseq_tiedemb.precision import exact_dtype
 
 # Our options, which fairseq does not know.

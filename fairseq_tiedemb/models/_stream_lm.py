@@ -6,7 +6,7 @@ from typing import Any
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
-from ..embedding import SharedEmbedding
+from ..embedding import OF_METHOD, SharedEmbedding
 from ..plan import Plan
 from ._counts import start_biases, training_counts
 from ._pretrained import load_and_freeze
@@ -43,7 +43,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         rows of norm about 1, a range of sqrt(3 / D).
         """
         for name, parameter in self.named_parameters():
-            if ".method_parameters." not in name and ".feature_map." not in name:
+            if not OF_METHOD.search(name):
                 nn.init.uniform_(parameter, -cfg.init_range, cfg.init_range)
         for module in self.modules():
             if isinstance(module, SharedEmbedding):

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import re
 from typing import Any, ClassVar
 
 import torch
@@ -13,21 +12,19 @@ from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor
 
 from ..checkpoints.meaning import SHARING_AND_OUTPUT_LAYER, Choice
-from ..embedding import SharedEmbedding
+from ..embedding import OF_METHOD, SharedEmbedding
 from ..head import Head
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..option_checks import check_ranges, flag_of
 from ..outputs import OutputLayer
 from ..plan import THREE_WAY, TYING, Family, Plan, check_every_option_is_used, make_plan
 from ..precision import exact
+from ..regularizers import REGULARIZERS
 from ..sharing import SHARING_METHODS
 from ..training.extensions import extensions_of
 from ._describe import describe
 
 logger = logging.getLogger(__name__)
-
-# What bands that only embed had before 0.1.36 beside their rows: nothing trained it.
-BANDS_OUTPUT = re.compile(r"embed_tokens\.embeddings\.\d+\.0\.(method_parameters|feature_map)\.")
 
 
 class TiedModel(BaseFairseqModel):
@@ -171,7 +168,7 @@ class TiedModel(BaseFairseqModel):
             needs = f"tied_cross_entropy with {head.flag}"
             got = f"{type(criterion).__name__}, which trains on the logits of all words"
             raise ValueError(f"--criterion: needs {needs}; got {got}. Use --criterion tied_cross_entropy.")
-        for name in ("projection_regularization", "l2_regularization"):
+        for name in REGULARIZERS:
             strength = self.recipe.get(name)
             if strength and not hasattr(criterion, name):
                 flag = f"--criterion {type(criterion).__name__}"
@@ -189,8 +186,9 @@ class TiedModel(BaseFairseqModel):
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         own = self.state_dict(prefix=prefix)
-        for key in [key for key in state_dict if BANDS_OUTPUT.search(key) and key not in own]:
-            del state_dict[key]
+        for key in [key for key in state_dict if "embed_tokens.embeddings." in key and OF_METHOD.search(key)]:
+            if key not in own:  # what bands that only embed had before 0.1.36: nothing trained it
+                del state_dict[key]
         first: dict[int, str] = {}
         for key, parameter in self.named_parameters(remove_duplicate=False):
             known = first.setdefault(id(parameter), key)

@@ -101,7 +101,7 @@ class OutputLayer(nn.Module):
     def check_raw_scores(self) -> None:
         """Raises ValueError unless one token's logit can be computed alone and approximates its log-probability."""
         if not self.head.has_raw_scores:
-            needs = "an output layer that scores words, softmax or nce"
+            needs = "an output layer that scores words, softmax, nce or sampled"
             raise ValueError(f"--raw: needs {needs}; got {self.head.flag}. Leave it out.")
 
     def check_training(self, options: LossOptions) -> None:

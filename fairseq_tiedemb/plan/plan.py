@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..checkpoints.meaning import MERGED
 from ..constants import Constants
 from ..outputs import ADAPTIVE, SOFTMAX, OutputHead, Words
 from ..sharing import sharing_method
 from . import rules
-from .settings import MERGED, Family, Settings, Widths
+from .settings import Family, Settings, Widths
 
 WAYS = {2: "weight tying", 3: "three-way weight tying"}
 # Roles of the tables, in their order.

@@ -4,12 +4,12 @@ import dataclasses
 from itertools import pairwise
 from typing import Any
 
-from ..checkpoints.meaning import FORMER_OUTPUTS
+from ..checkpoints.meaning import FORMER_OUTPUTS, MERGED, THREE_WAY, TYING
 from ..constants import Constants
 from ..option_checks import POSITIVE, PROBABILITY, Range, check_value, flag_of
 from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead, Words
 from ..sharing import SharingMethod
-from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths
+from .settings import Family, Settings, Widths
 
 CUTOFF = "adaptive_softmax_cutoff"
 
@@ -98,7 +98,7 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
 
 
 def check_predicted_words(settings: Settings, head: OutputHead, source: Words, target: Words) -> None:
-    """Raises ValueError for fewer words than a tied table has, if the output layer or its biases are made from them."""
+    """Raises ValueError for ``--output-dictionary-size`` where a tied output layer or its biases need every word."""
     if len(source) != len(target) and (head.name != SOFTMAX or settings("output_bias_init")):
         needs = f"an output table of its own, or --output-layer {SOFTMAX} without --output-bias-init"
         got = f"{len(target)} of {len(source)} words with a tied --output-layer {head.name}"

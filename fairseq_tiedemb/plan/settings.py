@@ -4,10 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..checkpoints.meaning import MERGED, THREE_WAY, TYING
 from ..option_checks import flag_of
-
-# Options that share tables.
-TYING, THREE_WAY, MERGED = "share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"
 
 
 class Widths(NamedTuple):

@@ -6,10 +6,9 @@ from fairseq import tasks
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.meaning import preset_of
+from fairseq_tiedemb.checkpoints.meaning import MERGED, THREE_WAY, TYING, preset_of
 from fairseq_tiedemb.checkpoints.table_names import is_table
 from fairseq_tiedemb.option_checks import flag_of
-from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
 # Parts of a tied decoder that are the same table; a model has one of the outputs.

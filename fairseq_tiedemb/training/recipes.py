@@ -12,8 +12,9 @@ from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
 from fairseq.trainer import Trainer
 
+from ..checkpoints.meaning import THREE_WAY, TYING
 from ..option_checks import flag_of
-from ..plan.settings import THREE_WAY, TYING, Settings
+from ..plan.settings import Settings
 from ..wrapping import wrap
 from .extensions import Extensions, extensions_of
 

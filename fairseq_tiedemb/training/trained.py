@@ -3,7 +3,6 @@
 import copy
 import functools
 import logging
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from ..checkpoints.dictionaries import KEY, fingerprint, fingerprints_of_training
 from ..checkpoints.meaning import differences
+from ..embedding import OF_METHOD
 from ..option_checks import flag_of
 from ..wrapping import wrap
 from .extensions import extensions_of, model_class
@@ -27,9 +27,6 @@ logger = logging.getLogger(__name__)
 MERGED_KEY = "merged"
 OUTPUT = "output"  # the side of the words that --output-dictionary-size leaves
 FLAGS = {"source": "srcdict", "target": "tgtdict"}  # of fairseq-preprocess
-
-# Parameters that belong to a sharing method.
-OF_METHOD = re.compile(r"\.(method_parameters|feature_map)\.")
 
 ADAMS = {"adam": "FairseqAdam", "fused_adam": "FairseqFusedAdam"}
 

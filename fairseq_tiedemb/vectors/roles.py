@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_tiedemb.checkpoints.meaning import THREE_WAY, TYING
 from fairseq_tiedemb.checkpoints.reading import section_of
 from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, ROLES, is_table, table_name
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.plan.settings import THREE_WAY, TYING
 from fairseq_tiedemb.sharing import sharing_method
 
 BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
