@@ -21,11 +21,14 @@ def add_start(parser: argparse.ArgumentParser) -> None:
 def write_start(arguments: argparse.Namespace, make: Callable[[Any], tuple[Any, str]], *inputs: Path) -> None:
     """Writes the checkpoint that ``make`` returns with its description for a ``Trained`` model, over no input."""
     check_output(arguments.output, flag="OUT", inputs=(arguments.checkpoint, *inputs))
-    from fairseq_tiedemb.starts.trained import read_trained  # imports torch, which takes a second
+    from fairseq_tiedemb.checkpoints.reading import as_dict  # imports torch, which takes a second
+    from fairseq_tiedemb.starts.trained import read_trained
 
     import_user_dir(arguments.user_dir)
     trained = read_trained(arguments.checkpoint, arguments.data)
-    check_output(arguments.output, flag="OUT", inputs=Path(trained.config.task.data).glob("dict*.txt"))
+    folders = str(arguments.data or as_dict(trained.state["cfg"]["task"])["data"]).split(":")
+    dictionaries = [path for folder in folders for path in Path(folder).glob("dict*.txt")]
+    check_output(arguments.output, flag="OUT", inputs=dictionaries)
     state, about = make(trained)
     save_aside(state, arguments.output)
     print(f"{arguments.output}: {about}; for --finetune-from-model, without the optimiser's state")

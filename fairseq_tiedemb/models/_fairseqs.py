@@ -16,7 +16,7 @@ from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
 from ._parts import OURS
-from ._pretrained import read_pretrained
+from ._pretrained import load_and_freeze
 from ._tables import build_tables
 from ._tied_model import TiedModel
 
@@ -72,16 +72,21 @@ class FairseqsModel(TiedModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> Any:
-        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
+        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of`` and ``load_and_freeze``."""
         plan = cls.plan_of(args, task)
-        for side, words in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
-            if path := getattr(args, f"{side}_embed_path", None):  # fairseq reads it unchecked
-                read_pretrained(path, words, getattr(args, f"{side}_embed_dim"), flag=f"--{side}-embed-path")
+        vectors = {side: path for side in ("encoder", "decoder") if (path := getattr(args, f"{side}_embed_path", None))}
+        for side in vectors:  # fairseq reads these files by other rules, and not for --merge-src-tgt-embed
+            setattr(args, f"{side}_embed_path", None)
         model = super().build_model(args, task)
         model.__class__ = cls  # fairseq's convolutional models are always of its own class
         model.transplant(plan, args, task)
         for module in model.modules():
             module.__class__ = OURS.get(type(module), type(module))
+        for side, path in vectors.items():
+            setattr(args, f"{side}_embed_path", path)
+            table = getattr(model, side).embed_tokens
+            words = (model.encoder if table is model.encoder.embed_tokens else model.decoder).dictionary
+            load_and_freeze(table, args, side, words)
         model.start(plan, cls.name)
         return model
 

@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 def load_and_freeze(table: SharedEmbedding, cfg: Any, side: str, dictionary: Dictionary) -> None:
     """Loads the vectors of ``--SIDE-embed-path`` and freezes the table, as the options ``cfg`` say.
 
-    Words that the file lacks keep their initial rows. Raises ValueError as ``read_pretrained``.
+    Words of the `dictionary`, which has a word for each row, keep their initial rows if the file lacks them. Raises
+    ValueError as ``read_pretrained``.
     """
     if path := getattr(cfg, f"{side}_embed_path"):
         flag = f"--{side}-embed-path"
@@ -25,7 +26,7 @@ def load_and_freeze(table: SharedEmbedding, cfg: Any, side: str, dictionary: Dic
             for word, vector in vectors.items():
                 table.weight[dictionary.index(word)] = torch.from_numpy(vector).to(table.weight)
         logger.info(f"{flag}: {len(vectors):,} of {len(dictionary):,} words have a vector in {path}")
-    if getattr(cfg, f"{side}_freeze_embed"):
+    if getattr(cfg, f"{side}_freeze_embed", False):  # which fairseq's families lack
         table.weight.requires_grad_(False)
 
 

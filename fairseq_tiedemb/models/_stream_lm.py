@@ -32,7 +32,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         model = cls(cls.build_decoder(cfg, words, plan, tables))
         model.reset_parameters(cfg)
         start_biases(model.output, plan.head, cfg.output_bias_init, len(words), counts)
-        load_and_freeze(model.decoder.embed_tokens, cfg, "decoder", words)
+        load_and_freeze(model.decoder.embed_tokens, cfg, "decoder", task.source_dictionary)
         model.start(plan, cfg._name or cls.__name__)
         return model
 

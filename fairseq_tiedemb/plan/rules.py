@@ -79,10 +79,10 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
                 got = f"{word!r} at {number}, where that has {other!r}"
                 use = "fairseq-preprocess --joined-dictionary and --share-all-embeddings"
                 raise ValueError(f"--merge-src-tgt-embed: needs {needs}; got {got}. Use {use}.")
-    if settings.shares != THREE_WAY:
+    if not settings.shares_inputs:
         return
-    asked_by = settings.asked_by(THREE_WAY)
-    if source != target:
+    asked_by = settings.asked_by(settings.shares or THREE_WAY)
+    if settings.shares == THREE_WAY and source != target:
         pairs = zip(source.symbols, target.symbols, strict=False)
         index = next((i for i, (word, other) in enumerate(pairs) if word != other), None)
         where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"

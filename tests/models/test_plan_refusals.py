@@ -37,6 +37,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
     ),
     ("lstm_nmt_twwt", {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"}, "got .*'a.txt' and .*'b.txt'"),
+    (
+        "transformer",
+        {"merge_src_tgt_embed": True, "encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"},
+        "--merge-src-tgt-embed: needs one file of vectors .*; got .*'a.txt' and .*'b.txt'",
+    ),
     *(
         (preset, {**tied, "source": MORE}, f"--output-dictionary-size: needs .*; got 20 of 22 words with .* {head}. L")
         for preset, tied, head in (

@@ -169,6 +169,13 @@ def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None
     assert model.decoder.output.head.bias.grad is not None
 
 
+def test_the_log_counts_the_words_of_the_input(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 6)
+    with caplog.at_level(logging.INFO):
+        build(output_words=dictionary(9), decoder_embed_path=path)
+    assert f"--decoder-embed-path: 1 of 17 words have a vector in {path}" in caplog.messages
+
+
 # --- dropout, precision ----------------------------------------------------------------------------------------------
 
 

@@ -8,13 +8,14 @@ import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.embedding import SharedEmbedding
 
-from .common import LENGTHS, PAD, SOURCE, TARGET, grown, write_vectors
+from .common import LENGTHS, PAD, SOURCE, TARGET, dictionary, grown, write_vectors
 from .families import (
     ALL,
     BANDS,
@@ -25,6 +26,7 @@ from .families import (
     every_family,
     every_sharing,
     inputs,
+    options_of,
     scores,
     task_of,
 )
@@ -137,13 +139,54 @@ def test_old_checkpoints_without_the_output_s_entry_load() -> None:
     build("transformer", seed=4, **ALL).load_state_dict(state)
 
 
-def test_pretrained_vectors(tmp_path: Any) -> None:
-    paths = dict.fromkeys(("encoder_embed_path", "decoder_embed_path"), write_vectors(tmp_path / "vectors.txt", 16))
-    for family in ("transformer", "dynamicconv"):
-        model = build(family, sharing_method="l2-input", **paths, **ALL)
-        row = torch.tensor(WORDS.index("word0"))
-        assert model.encoder.embed_tokens.weight[row].eq(0.5).all()
-        torch.testing.assert_close(model.encoder.embed_tokens(row), torch.full((16,), 0.25))
+MERGED = {"merge_src_tgt_embed": True}
+HALVES = " 0.5" * 16
+VECTORS = {  # fairseq's own reader knows the first of these alone
+    "header": f"2 16\nword0{HALVES}\nother{HALVES}\n",
+    "no header": f"word0{HALVES}\nother{HALVES}\n",
+    "tabs": f"word0{HALVES}\n".replace(" ", "\t"),
+    "a word twice": f"2 16\nword0{HALVES}\nword0{' 1' * 16}\n",
+    "a word with spaces": f"2 16\nNew York{HALVES}\nword0{HALVES}\n",
+}
+
+
+@pytest.mark.parametrize("sides", ["encoder", "decoder", "encoder decoder"])
+@pytest.mark.parametrize(
+    ("family", "sharing"), [("transformer", {}), ("transformer", ALL), ("transformer", MERGED), ("dynamicconv", ALL)]
+)
+def test_pretrained_vectors(family: str, sharing: dict[str, Any], sides: str, tmp_path: Any) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 16)
+    model = build(
+        family,
+        source=dictionary(24),
+        target=dictionary(20 if sharing == MERGED else 24),
+        sharing_method="l2-input",
+        **{f"{side}_embed_path": path for side in sides.split()},
+        **sharing,
+    )
+    row = torch.tensor(WORDS.index("word0"))
+    for side in ("encoder", "decoder"):
+        table = getattr(model, side).embed_tokens
+        has_vectors = bool(sharing) or side in sides
+        assert table.weight[row].eq(0.5).all() == has_vectors
+        assert not table.weight[row + 1].eq(0.5).any()
+        if has_vectors:
+            torch.testing.assert_close(table(row), torch.full((16,), 0.25))
+
+
+@pytest.mark.parametrize("text", VECTORS.values(), ids=VECTORS)
+def test_files_of_vectors_are_read_alike_by_every_family(text: str, tmp_path: Any) -> None:
+    (path := tmp_path / "vectors.txt").write_text(text)
+    args = options_of("transformer", sharing_method="plain", encoder_embed_path=str(path))
+    model = ARCH_MODEL_REGISTRY["tied_transformer"].build_model(args, task_of(WORDS, WORDS))
+    assert model.encoder.embed_tokens.weight[WORDS.index("word0")].eq(0.5).all()
+    assert args.encoder_embed_path == str(path)  # which the checkpoint keeps
+
+
+def test_convolutional_models_have_one_width() -> None:
+    message = "--decoder-embed-dim: needs 16, as --encoder-embed-dim, .*; got 12. Use 16"
+    with pytest.raises(ValueError, match=message):
+        build("lightconv", decoder_embed_dim=12)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])

@@ -144,3 +144,18 @@ def test_refusals_leave_nothing(name: str, tmp_path: Path, cli: Cli, monkeypatch
     output = "data/dict.txt" if name == "dictionary" else "out.pt"
     assert re.search(message, error := cli(command, tmp_path / "model.pt", output, status=2).err), error
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
+def test_no_dictionary_of_the_training_is_written_over(tmp_path: Path, cli: Cli) -> None:
+    folders = [folder_of(tmp_path / name, OLD) for name in ("first", "second")]
+    write_checkpoint(tmp_path / "model.pt", folders[0], *TIED["lstm"])
+    state = torch.load(tmp_path / "model.pt", weights_only=False)
+    state["cfg"]["task"]["data"] = ":".join(map(str, folders))
+    torch.save(state, tmp_path / "model.pt")
+    for folder in folders:
+        output = folder / "dict.txt"
+        assert (
+            f"OUT: needs a name that is not among the inputs; got {output}"
+            in cli("untie", tmp_path / "model.pt", output, status=2).err
+        )
+        assert output.read_text() == (folders[0] / "dict.txt").read_text()
