@@ -12,7 +12,7 @@ from ..modules.cells import CELLS
 from ..modules.conditional_cell import ConditionalLayer
 from ..modules.factorized import gaussian_linear
 from ..modules.initialization import STD
-from ..modules.recurrent import RecurrentLayer
+from ..modules.recurrent_layer import RecurrentLayer
 from ..outputs import OutputLayer
 from ._parts import dropouts
 

@@ -11,7 +11,7 @@ from ..embedding import SharedEmbedding
 from ..modules.attention import Source
 from ..modules.cells import CELLS
 from ..modules.initialization import dl4mt_linear
-from ..modules.recurrent import BidirectionalLayer
+from ..modules.recurrent_layer import BidirectionalLayer
 from ._parts import dropouts
 
 

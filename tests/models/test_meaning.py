@@ -15,7 +15,7 @@ from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM, FeedForwardLMCo
 from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
 from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModel
-from fairseq_tiedemb.training.trained import other_meaning
+from fairseq_tiedemb.training.same_meaning import other_meaning
 
 # With another value there are other parameters, or parameters of other shapes.
 OTHER_WEIGHTS = set(

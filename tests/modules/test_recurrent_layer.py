@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fairseq_tiedemb.modules.cells import CELLS, tanh
-from fairseq_tiedemb.modules.recurrent import BidirectionalLayer, RecurrentLayer
+from fairseq_tiedemb.modules.recurrent_layer import BidirectionalLayer, RecurrentLayer
 
 every_cell = pytest.mark.parametrize("cell", CELLS)
 
