@@ -46,13 +46,13 @@ class Choice:
         return bool(given) or by_preset or implied
 
 
-OF_ALL = Choice(THREE_WAY, False)
+SHARES_ALL = Choice(THREE_WAY, False)
 SHARING = (
     Choice("sharing_method", "plain"),
     # Bands have other shapes than one table, and --adaptive-softmax-cutoff implies them.
     Choice("output_layer", "softmax", also="adaptive"),
-    OF_ALL,
-    Choice(TYING, False, implied_by=OF_ALL),
+    SHARES_ALL,
+    Choice(TYING, False, implied_by=SHARES_ALL),
     Choice("projection", False),
     Choice("embedding_scale", "1"),
     Choice("logit_scale", "1"),

@@ -65,10 +65,10 @@ class TiedLightConvModel(ConvolutionalModel, LightConvModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> Any:
-        widths = args.encoder_embed_dim, args.decoder_embed_dim
-        if widths[0] != widths[1]:
-            needs, use = f"{widths[0]}, as --encoder-embed-dim, since attention compares both", f"{widths[0]}"
-            raise ValueError(f"--decoder-embed-dim: needs {needs}; got {widths[1]}. Use {use}.")
+        width, other = args.encoder_embed_dim, args.decoder_embed_dim
+        if width != other:
+            needs = f"{width}, as --encoder-embed-dim, since attention compares both"
+            raise ValueError(f"--decoder-embed-dim: needs {needs}; got {other}. Use {width}.")
         # fairseq's decoder reads adaptive softmax options that only its language model defines.
         unused = {"adaptive_softmax_factor": 4.0, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
         for name, value in unused.items():

@@ -141,7 +141,7 @@ def test_old_checkpoints_without_the_output_s_entry_load() -> None:
 
 MERGED = {"merge_src_tgt_embed": True}
 HALVES = " 0.5" * 16
-VECTORS = {  # fairseq's own reader knows the first of these alone
+VECTORS = {  # fairseq's own reader reads the first file rightly, and no other
     "header": f"2 16\nword0{HALVES}\nother{HALVES}\n",
     "no header": f"word0{HALVES}\nother{HALVES}\n",
     "tabs": f"word0{HALVES}\n".replace(" ", "\t"),
