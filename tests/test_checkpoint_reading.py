@@ -302,9 +302,12 @@ def test_a_model_of_parameters_is_one_of_tensors(tmp_path: Path) -> None:
 
 def test_another_protocol_of_pickle_is_named(tmp_path: Path) -> None:
     torch.save(checkpoint(), tmp_path / "other.pt", pickle_protocol=4)
-    refused(
-        tmp_path / "other.pt", r"Unsupported operand \d+: no file of torch\.save, or one of another pickle_protocol"
-    )
+    refused(tmp_path / "other.pt", r"Unsupported operand \d+: of another pickle_protocol than 2")
+
+
+def test_a_text_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("the 1 2\n")
+    refused(tmp_path / "vectors.txt", r"\(it begins with b'the ', as no file of torch.save does")
 
 
 @pytest.mark.parametrize("value", ["1", "0"])

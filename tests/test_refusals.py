@@ -72,10 +72,11 @@ def test_every_process_of_torchrun_says_it(lm_data: Path, tmp_path: Path) -> Non
 
 
 def test_an_error_of_fairseq_keeps_its_traceback(run_command: RunCommand, tmp_path: Path) -> None:
-    process = run_command("train", tmp_path / "none", *TINY.split(), check=False)
+    (tmp_path / "dict.txt").write_text("word\n")
+    process = run_command("train", tmp_path, *TINY.split(), check=False)
     assert process.returncode == 1
     assert "Traceback (most recent call last)" in process.stderr
-    assert process.stderr.rstrip().endswith(f"No such file or directory: '{tmp_path}/none/dict.txt'")
+    assert "\nValueError: Incorrect dictionary format" in process.stderr
 
 
 def error_of(call: Callable[[], object]) -> Exception:
@@ -125,6 +126,8 @@ def test_what_fairseq_refuses_by_name_is_no_fault(
     assert str(refusals.refusal(error)).startswith(f"Model file not found: {tmp_path}/none.pt")
     error = error_of(lambda: generate(parallel_data, "--path", tmp_path))
     assert re.match(f"{tmp_path}: needs a whole checkpoint; .* Is a directory", str(refusals.refusal(error)))
+    error = error_of(lambda: Dictionary.load(str(tmp_path / "dict.de.txt")))
+    assert refusals.refusal(error) == f"[Errno 2] No such file or directory: '{tmp_path}/dict.de.txt'"
     search = DiverseBeamSearch(Dictionary(), 2, 0.5)
     tiny = "--arch lstm_nmt --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
     write_checkpoint(tmp_path / "model.pt", parallel_data, *tiny.split(), "--decoder-out-embed-dim", "8")

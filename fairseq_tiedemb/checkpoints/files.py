@@ -13,6 +13,7 @@ from torch import Tensor
 from .settings import refuse_file, require_plain_settings
 from .stand_ins import FILLED, STAND_INS, NotInCheckpoints, shown
 
+CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")  # archives of torch; its files before 1.6, which are pickles
 HOLDERS = (dict, list, tuple, Namespace, *FILLED)
 
 
@@ -36,10 +37,13 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
 
 
 def require_whole(file: IO[bytes]) -> None:
-    """Raises zipfile.BadZipFile for an archive with a wrong checksum, ValueError for one that grows when unpacked."""
+    """Raises BadZipFile for an archive with a wrong checksum, ValueError for one that grows and for another file."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    if file.read(4) == b"PK\x03\x04":
+    start = file.read(4)
+    if not start.startswith(CHECKPOINT_STARTS):
+        raise ValueError(f"it begins with {start!r}, as no file of torch.save does")
+    if start == CHECKPOINT_STARTS[0]:
         with zipfile.ZipFile(file) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
             if unpacked > size:
@@ -120,5 +124,5 @@ def refusal(path: str, error: Exception) -> str:
     # torch has the reason between advice to run the file's code, and where to read more.
     reason = " ".join(re.split(r"WeightsUnpickler error:|\n\nCheck the doc", got)[-2:][0].split())
     if reason.startswith("Unsupported operand"):
-        reason += ": no file of torch.save, or one of another pickle_protocol than 2"
+        reason += ": of another pickle_protocol than 2"
     return f"{path}: needs a whole checkpoint; got one that cannot be read ({reason[:200]}). Use another one."

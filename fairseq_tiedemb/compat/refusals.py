@@ -22,6 +22,7 @@ END = re.compile(r'  File "([^"\n]+)", line .*?\n\w*(?:Error|Exception): (.*)', 
 OURS = re.compile(r".*needs? .*; (?:got|found) .*", re.DOTALL)
 BEGINNINGS = "--[a-z]|Must specify batch size |Size of sample |Dataset not found: |DiverseBeamSearch requires "
 BEGINNINGS += "|min_len |Could not infer language pair|optimizer is required|Model file not found: "
+BEGINNINGS += r"|\[Errno 2\] No such file or directory: '[^\n]*/dict[^/\n]*\.txt'"
 FAIRSEQS = re.compile(f"(?:{BEGINNINGS}).*", re.DOTALL)
 
 

@@ -164,17 +164,17 @@ class ContiguousLMTask(LanguageModelingTask):
     ) -> Any:
         """Batches for fairseq-eval-lm.
 
-        Raises ValueError for ``--context-window``, since the state carries the context; for several processes, because
-        fairseq-eval-lm prints the first process's perplexity only.
+        Raises ValueError for ``--context-window`` with one stream, since the state carries the context; for several
+        processes, because fairseq-eval-lm prints the first process's perplexity only.
         """
-        if context_window > 0:
-            needs = "0 with --task contiguous_lm, where a state carries the context"
+        if self.one_stream and context_window > 0:
+            needs = "0 with one stream of text, where a state carries the context"
             raise ValueError(f"--context-window: needs {needs}; got {context_window}. Leave it out.")
         if (world_size := get_global_world_size()) > 1:
             needs, got = "1 for fairseq-eval-lm, which prints the first process's perplexity only", world_size
             raise ValueError(f"--distributed-world-size: needs {needs}; got {got}. Use --distributed-world-size 1.")
         if not isinstance(dataset, TokenStream):
-            return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
+            return super().eval_lm_dataloader(dataset, batch_size=batch_size, context_window=context_window, **kwargs)
         kwargs.pop("max_tokens", None)  # fairseq's default of 36,000 is meant for samples
         return self.get_batch_iterator(dataset, max_sentences=batch_size or 1, **kwargs).next_epoch_itr(shuffle=False)
 

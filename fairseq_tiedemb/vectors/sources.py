@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training, is_another, side_of
+from fairseq_tiedemb.checkpoints.files import CHECKPOINT_STARTS
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint, section_of
 from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.vectors import huggingface
@@ -19,9 +20,6 @@ from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
-
-# The zip archives of torch, and its files before 1.6, which are pickles.
-CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
 
 
 class Source(NamedTuple):

@@ -85,9 +85,19 @@ def test_an_empty_split_is_named(lm_data: Path, tmp_path: Path) -> None:
         set_up(tmp_path).load_dataset("train")
 
 
-def test_a_context_window_is_refused() -> None:
-    with pytest.raises(ValueError, match="--context-window: needs 0 with --task contiguous_lm, .* got 5. Leave it out"):
+def test_one_stream_has_no_context_window() -> None:
+    with pytest.raises(ValueError, match="--context-window: needs 0 with one stream of text, .* got 5. Leave it out"):
         task_with(5).eval_lm_dataloader(stream(20), context_window=5)
+
+
+def test_sentences_have_the_context_window_of_fairseqs_task(lm_data: Path) -> None:
+    def rows_of(*flags: str) -> list[list[list[int]]]:
+        task = set_up(lm_data, *flags, "--sample-break-mode", "eos", "--tokens-per-sample", "40")
+        task.load_dataset("valid")
+        rows = task.eval_lm_dataloader(task.dataset("valid"), batch_size=2, max_positions=50, context_window=4)
+        return [batch["net_input"]["src_tokens"].tolist() for batch in rows]
+
+    assert rows_of() == rows_of("--task", "language_modeling")
 
 
 def test_generation_needs_sentences() -> None:
