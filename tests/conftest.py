@@ -53,6 +53,13 @@ def pytest_collectstart() -> None:
     import fairseq_cli.train  # noqa: F401
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    import torch
+
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+
+
 def pytest_collection_finish() -> None:
     import torch
 
@@ -163,18 +170,20 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
     """`cli(name, *args)` is a command of `fairseq-tiedemb` in this process; it returns what that printed: `out`, `err`.
 
-    Errors do not come through: the exit status of what is refused is 2, which `status` is to say.
+    Errors do not come through: the exit status of what is refused is 2, which `status` is to say; it leaves no file.
     """
     from fairseq_tiedemb.cli import main
 
     def cli(*args: object, status: int = 0) -> CaptureResult[str]:
         capsys.readouterr()
+        before = sorted(tmp_path.rglob("*"))
         found = main([str(arg) for arg in args])
         printed = capsys.readouterr()
         assert found == status, printed.err
+        assert not status or sorted(tmp_path.rglob("*")) == before
         return printed
 
     return cli

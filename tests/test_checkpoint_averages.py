@@ -148,10 +148,7 @@ def test_folders_that_are_refused(options: list[str], message: str, tmp_path: Pa
         ({"weight": torch.ones(3), "bias": torch.ones(1)}, r"got weight of shape \(2,\) in the first and shape \(3,\)"),
         ({"weight": torch.ones(2)}, "got bias: .*b.pt lacks it"),
         ({"weight": torch.ones(2), "bias": torch.ones(1), "more": torch.ones(1)}, "got more: .*b.pt has it"),
-        (
-            {"weight": torch.ones(2), "bias": torch.ones(1).long()},
-            r"got bias of shape \(1,\) .* in whole numbers",
-        ),
+        ({"weight": torch.ones(2), "bias": torch.ones(1).long()}, r"got bias of shape \(1,\) .* in whole numbers"),
         ({"weight": torch.ones(2), "bias": "text"}, r"got bias of shape \(1,\) in the first and no tensor"),
     ],
 )

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
-from fairseq_tiedemb.checkpoints.table_names import (
-    INPUTS,
-    OUTPUT,
-    PADDING_ROW,
-    has_padding_row,
-    is_input_table,
-)
+from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW, has_padding_row, is_input_table
 from fairseq_tiedemb.checkpoints.table_names import is_table as is_table_name
 from fairseq_tiedemb.embedding import SharedEmbedding
 

@@ -18,7 +18,7 @@ from .outputs.common import COUNTS, HEADS, features
 from .outputs.common import TARGET as WORDS_OF_HEADS
 from .recipes.shell import run_recipe
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = pytest.mark.gpu
 DEVICES = ("cpu", "cuda")
 # Their random numbers are the device's own.
 DRAWN = ("nce", "nce, own noise", "sampled", "negative-sampling")

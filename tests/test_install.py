@@ -20,12 +20,7 @@ def run(*command, check=True, cwd=None, stderr=subprocess.STDOUT, **variables):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1", **variables}
     process = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
+        [str(word) for word in command], cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
     )
     if check:
         assert process.returncode == 0, process.stdout

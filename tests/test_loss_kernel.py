@@ -10,10 +10,9 @@ import torch
 from fairseq_tiedemb import loss_by_rows
 from fairseq_tiedemb.losses import LossOptions, output_loss
 
-needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 needs_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="needs TRITON_INTERPRET=1")
 devices = pytest.mark.parametrize(
-    "device", [pytest.param("cpu", marks=needs_interpreter), pytest.param("cuda", marks=needs_gpu)]
+    "device", [pytest.param("cpu", marks=needs_interpreter), pytest.param("cuda", marks=pytest.mark.gpu)]
 )
 LOSSES = [LossOptions(), LossOptions(label_smoothing=0.1), LossOptions(z_loss=0.1), LossOptions(0.2, 0.1)]
 
@@ -78,7 +77,6 @@ def test_a_word_without_probability_has_no_gradient_and_a_word_that_is_none_a_lo
 @pytest.mark.parametrize("terms", [(), ("scale",), ("bias",), ("scale", "offset", "bias")])
 @pytest.mark.parametrize("is_reduced", [True, False])
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_loss_by_the_kernel_is_that_by_torch(
     dtype: torch.dtype, terms: tuple[str, ...], is_reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

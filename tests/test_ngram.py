@@ -189,9 +189,7 @@ def test_what_is_refused(words, message, tmp_path, monkeypatch, cli):
     for name, text in {**files, "marked": "a </s>\n", "spaced": "New York 3\n"}.items():
         Path(name).write_text(text)
     Path("latin").write_bytes("é\n".encode("latin-1"))
-    before = sorted(Path().iterdir())
     assert message in cli("ngram", *words, status=2).err
-    assert sorted(Path().iterdir()) == before
 
 
 def test_a_byte_order_mark_is_in_no_word(tmp_path):

@@ -25,10 +25,7 @@ OF_TRANSLATION: Refusals = [
         "--best-checkpoint-metric bleu",
         "needs what validation logs, loss, .*ppl.*; got 'bleu'. Use one of these; bleu needs --eval-bleu",
     ),
-    (
-        "--best-checkpoint-metric blue --eval-bleu",
-        "needs what validation logs, loss, .*bleu.*; got 'blue'. Use one",
-    ),
+    ("--best-checkpoint-metric blue --eval-bleu", "needs what validation logs, loss, .*bleu.*; got 'blue'. Use one"),
     ("--optimizer fused_adam --adam-eps 0", "--adam-eps: needs a number above 0; got 0.0. Use 1e-8, say"),
     ("--optimizer fused_adam --weight-decay nan", "--weight-decay: needs a number from 0 on; got nan. Use 0.01, say"),
     ("--update-freq 0", "--update-freq: needs 1 or more; got 0. Use 1"),
@@ -114,13 +111,7 @@ CASES: list[tuple[str, tuple, Refusals]] = [
     ids=[f"{base[1]} {flags}" for _, base, refusals in CASES for flags, _ in refusals],
 )
 def test_what_cannot_work_is_refused(
-    data: str,
-    base: tuple,
-    flags: str,
-    message: str,
-    train: InProcess,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
+    data: str, base: tuple, flags: str, message: str, train: InProcess, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     classes = tmp_path / "classes"
     classes.write_text("".join(f"{letter} {letter < 'd'}\n" for letter in "abcdefghij"))

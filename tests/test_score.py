@@ -266,10 +266,7 @@ def test_refuses_weights_that_are_not_finite(
             "needs settings of model and training, as .*; got .*x.pt, which has none of its model",
         ),
         (lambda state: state["cfg"].update(task={}), "needs a task; got .*x.pt, whose settings name none. Use"),
-        (
-            lambda state: state.update(model=5),
-            "x.pt: needs a checkpoint of fairseq-train; got one that holds no model",
-        ),
+        (lambda state: state.update(model=5), "x.pt: needs a checkpoint of fairseq-train; got one that holds no model"),
         (lambda state: state.update(task_state=5), "x.pt: needs task_state that is a dictionary; got 5. Use"),
         (lambda state: state.update(extra_state=["a"]), "x.pt: needs extra_state that is a dictionary; got a list"),
         (

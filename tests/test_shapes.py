@@ -1,6 +1,5 @@
 """What Python hands to tables and losses: what does not fit is named, and nothing broadcasts silently."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -124,15 +123,6 @@ def test_what_is_reduced_is_true_or_false() -> None:
     reduce: Any = "mean"
     with pytest.raises(ValueError, match="reduce: needs True for the sum or False; got 'mean'"):
         LossOptions(reduce=reduce)
-
-
-@pytest.mark.parametrize("total", [lambda loss: loss, torch.sum])
-def test_gradients_of_no_word(total: Callable[[Any], Any]) -> None:
-    features = torch.ones(0, WIDTH, requires_grad=True)
-    table = torch.ones(WORDS, WIDTH, requires_grad=True)
-    loss = output_loss(features, table, TARGET[:0], options=LossOptions(reduce=total is not torch.sum)).loss
-    total(loss).backward()
-    torch.testing.assert_close(table.grad, torch.zeros(WORDS, WIDTH))
 
 
 @pytest.mark.parametrize("value", [1.0, torch.nan])

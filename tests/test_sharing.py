@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod, register_sharing_method, sharing_method
@@ -184,24 +183,6 @@ def test_equations(method: str) -> None:
         np.testing.assert_allclose(vectors[word].detach(), reference.input_vector(method, row), rtol=1e-10)
         expected = [reference.score(method, row, h) for h in features.numpy()]
         np.testing.assert_allclose(scores[:, word].detach(), expected, rtol=1e-10)
-
-
-@every_method
-def test_tied_gradient_is_the_sum_of_the_two_untied_gradients(method: str) -> None:
-    def loss(source: SharedEmbedding, output: SharedEmbedding) -> Tensor:
-        tokens = torch.tensor([[2, 3, 3], [5, 7, 2]])
-        features = torch.tanh(source.embed(tokens).cumsum(1))
-        return torch.nn.functional.cross_entropy(output.scores(features).flatten(0, 1), tokens.flatten())
-
-    tied = embedding(method)
-    untied = [embedding(method) for _ in range(2)]
-    for table in untied:
-        table.load_state_dict(tied.state_dict())
-    loss(tied, tied).backward()
-    loss(*untied).backward()
-    torch.testing.assert_close(tied.weight.grad, untied[0].weight.grad + untied[1].weight.grad)
-    assert untied[0].weight.grad.abs().sum() > 0
-    assert untied[1].weight.grad.abs().sum() > 0
 
 
 def test_untied_gradients_of_the_plain_model() -> None:

@@ -146,14 +146,6 @@ def test_factorised_models_are_trained_and_resumed(
     assert "Loaded checkpoint" in more
 
 
-@pytest.mark.parametrize("arch", ["tied_transformer", "tied_lightconv", "tied_transformer_lm", "tied_lightconv_lm"])
-def test_an_unknown_method_is_refused(arch: str, parallel_data: Path, lm_data: Path, train: InProcess) -> None:
-    data, flags = (lm_data, LANGUAGE_MODELING) if "lm" in arch else (parallel_data, ("--max-tokens", 400))
-    flags += ("--arch", arch, "--optimizer", "sgd", "--lr", 1, "--max-update", 1)
-    with pytest.raises(ValueError, match="^--sharing-method: needs a registered method; got 'l3'. Use one of: plain, "):
-        train(data, *flags, "--sharing-method", "l3")
-
-
 def test_presets_have_fairseqs_sizes(parallel_data: Path) -> None:
     for arch, expected in {
         "transformer_iwslt_de_en": (512, 1024, 4, 6),

@@ -74,11 +74,7 @@ class JoeyNMT(nn.Module):
         self.embed = nn.Embedding(len(words), sizes.embed, words.pad())
         self.encoder = RecurrentEncoder(rnn_type=cell, hidden_size=sizes.hidden, emb_size=sizes.embed)
         self.decoder = RecurrentDecoder(
-            rnn_type=cell,
-            emb_size=sizes.embed,
-            hidden_size=sizes.hidden,
-            encoder=self.encoder,
-            vocab_size=len(words),
+            rnn_type=cell, emb_size=sizes.embed, hidden_size=sizes.hidden, encoder=self.encoder, vocab_size=len(words)
         )
 
     def loss(self, source: Tensor, previous: Tensor, target: Tensor) -> Tensor:

@@ -28,11 +28,7 @@ from . import test_transformer as transformer
 from .conftest import STOCK_SEARCH, Record
 from .interleave import LIUS_METHODS, ratio
 
-pytestmark = [
-    pytest.mark.benchmark,
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
+pytestmark = [pytest.mark.benchmark, pytest.mark.gpu]
 DEVICE = "cuda"
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 Runs = Mapping[str, Callable[[], object]]

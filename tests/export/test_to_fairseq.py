@@ -218,20 +218,14 @@ OTHER = "Use --to ctranslate2, or --user-dir of the training with fairseq's comm
     ("changes", "message"),
     [
         ({"sharing_method": "distance"}, f"got --sharing-method distance, which needs an output bias, .* {OTHER}"),
-        (
-            {"arch": "transformer"},
-            "got transformer, .* stock fairseq reads it, with TORCH_F.*. Use --to ctranslate2",
-        ),
+        ({"arch": "transformer"}, "got transformer, .* stock fairseq reads it, with TORCH_F.*. Use --to ctranslate2"),
         ({"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --sharing-method cosine"),
         ({"projection": True, "projection_bias": True}, "a projection without a bias; got --projection-bias"),
         ({"arch": "tied_lstm_lm"}, "a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir"),
         ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
         ({"logit_soft_cap": 30.0}, "logits that are affine in the features; got --logit-soft-cap 30.0. Use --user-dir"),
         ({"embedding_scale": 2.0, "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --embedding-scale 2.0"),
-        (
-            {"arch": "lightconv"},
-            "got lightconv, .* stock fairseq reads it, with TORCH_F.*. Use --user-dir",
-        ),
+        ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it, with TORCH_F.*. Use --user-dir"),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
         ({"arch": "tied_transformer_lm", "output_layer": "nce"}, "one softmax .*; got .*layer nce. Use --user"),
         (

@@ -18,6 +18,21 @@ def dictionary(size: int, prefix: str = "word") -> Dictionary:
     return words
 
 
+class Sized(Dictionary):
+    """A dictionary of so many rows without its entries; 10,002: those of PTB, <s> and <pad>."""
+
+    def __init__(self, size: int = 10_002):
+        super().__init__()
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 PAD = Dictionary().pad()
 SOURCE = torch.tensor([[1, 1, 5, 6, 2], [7, 8, 9, 10, 2], [1, 4, 11, 12, 2]])  # padded on the left, as fairseq does
 LENGTHS = SOURCE.ne(PAD).sum(1)

@@ -43,6 +43,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 TRANSLATION = ("transformer", "lightconv", "dynamicconv")
 DECODER = {"share_decoder_input_output_embed": True}
 ALL = {"share_all_embeddings": True}
+CHARACTERS = {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
+CHARACTERS |= {"char_embedder_highway_layers": 1}
 BANDS = {
     "adaptive_input": True,
     "adaptive_input_cutoff": "8,16",

@@ -14,18 +14,7 @@ from .. import reference
 from ..crossing import crossed
 from . import recurrent_lms
 from .common import PAD, PREVIOUS, dictionary, grown
-from .families import (
-    ALL,
-    BANDS,
-    DECODER,
-    FAMILIES,
-    TRANSLATION,
-    build,
-    every_family,
-    every_method,
-    inputs,
-    scores,
-)
+from .families import ALL, BANDS, DECODER, FAMILIES, TRANSLATION, build, every_family, every_method, inputs, scores
 from .test_tied_transformer import steps
 
 NO_PADDING = PREVIOUS.ne(PAD)  # which is masked in the whole, but not step by step

@@ -6,14 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
-
-from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 
 from .. import reference
 from .attention_nmts import WORDS, build
-from .common import PREVIOUS, SOURCE, TARGET, grown, write_vectors
+from .common import PREVIOUS, SOURCE, TARGET, Sized, count, grown, write_vectors
 
 PRESETS = {"dl4mt": "none", "dl4mt_wt": "decoder", "dl4mt_twwt": "all"}
 
@@ -37,10 +34,6 @@ def test_scores_are_those_of_the_equations(preset: str, cell: str, layers: int) 
         assert found[:, SOURCE[row].eq(WORDS.pad())].abs().sum() == 0
 
 
-def count(model: AttentionNMTModel) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(
     ("preset", "source_size", "target_size", "millions"),
     [  # English-French, then English-German, whose joint dictionary has the same size
@@ -52,14 +45,6 @@ def count(model: AttentionNMTModel) -> int:
     ],
 )
 def test_sizes_of_the_papers_table_8(preset: str, source_size: int, target_size: int, millions: float) -> None:
-    class Sized(Dictionary):  # a dictionary of the right size, without 90,000 entries
-        def __init__(self, size: int):
-            super().__init__()
-            self.size = size
-
-        def __len__(self) -> int:
-            return self.size
-
     defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
     sizes = {name: getattr(defaults, name) for name in vars(defaults) if name.endswith(("_dim", "_size"))}
     with torch.device("meta"):

@@ -16,9 +16,8 @@ from fairseq_tiedemb.regularizers import REGULARIZERS
 from .. import reference
 from ..crossing import crossed
 from . import recurrent_lms
-from .common import dictionary, grown
+from .common import Sized, count, dictionary, grown
 from .recurrent_lms import WORDS, chunks, text
-from .test_recurrent_lm import Sized
 
 EOS = WORDS.eos()
 TIED = {"share_decoder_input_output_embed": True}
@@ -39,10 +38,6 @@ every_order = pytest.mark.parametrize("order", [2, 3, 5])
 def build(preset: str = "feedforward_lm", **options: Any) -> Any:
     """A model of width 6; ``decoder_embed_dim`` and ``decoder_hidden_size`` as they are given."""
     return recurrent_lms.build(preset, **options)
-
-
-def count(model: FeedForwardLM) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def expected_scores(model: FeedForwardLM, words: list[int], cfg: dict[str, Any]) -> np.ndarray:

@@ -13,7 +13,7 @@ from fairseq_tiedemb.plan import Table
 
 from ..travels import TRAVELS
 from .common import dictionary, grown
-from .families import ALL, BANDS, DECODER
+from .families import ALL, BANDS, CHARACTERS, DECODER
 from .plans import CUTOFF, MORE, PAD, THEIRS, WORDS, V, family_and_settings, plan_of, task
 
 
@@ -34,8 +34,6 @@ THEIR_BANDS = {"head": "adaptive", "bands": (8, 16, V)}
 # The last band, the third, is 16 / 4^2 wide.
 NARROW = {f"adaptive_{side}_cutoff": f"8,12,{V}" for side in ("input", "softmax")}
 NARROW |= {f"adaptive_{side}_factor": 4.0 for side in ("input", "softmax")}
-CHARACTERS = {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
-CHARACTERS |= {"char_embedder_highway_layers": 1}
 PLANS: dict[str, tuple] = {
     "NMT": case("lstm_nmt", [table("e", V + 2), table("d"), table("p")], words=(MORE, WORDS), features=6),
     "NMT, tied": case("lstm_nmt_wt", [table("e"), table("dp")], {"sharing_method": "cosine"}, method="cosine"),

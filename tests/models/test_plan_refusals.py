@@ -11,18 +11,17 @@ from .plans import CUTOFF, MORE, OTHERS, THEIRS, V, family_and_settings, plan_of
 
 TIED = "--share-decoder-input-output-embed"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("lstm_nmt", {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
+    *(
+        (name, {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'. Use one of: plain, ")
+        for name in ("lstm_nmt", "transformer", "lightconv", "transformer_lm", "lightconv_lm")
+    ),
     # Shared tables of two widths, and who asked for them.
     ("lstm_nmt_twwt", {"decoder_out_embed_dim": 7}, "--arch lstm_nmt_twwt: needs --decoder-embed-dim equal .* 6 and 7"),
     ("lstm_nmt_twwt", {"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* 8 and 6"),
     ("lstm_nmt", {**DECODER, "decoder_out_embed_dim": 7}, f"{TIED}: needs .* 6 and 7. Use --decoder-out-embed-dim 6"),
     ("lstm_nmt_wt", {**ALL, "decoder_out_embed_dim": 7}, "--share-all-embeddings: needs .* got 6 and 7"),
     ("tied_lstm_lm", {**DECODER, "decoder_hidden_size": 8}, f"{TIED}: .*, or --projection; got 6 and 8. Use --proj"),
-    (
-        "bengio_lm",
-        DECODER,
-        f"{TIED}: needs .* without --skip-connections; got 6 and .*. Use --deep-output linear.",
-    ),
+    ("bengio_lm", DECODER, f"{TIED}: needs .* without --skip-connections; got 6 and .*. Use --deep-output linear."),
     (
         "transformer_lm",
         {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},

@@ -74,6 +74,6 @@ def test_of_heads(name: str) -> None:
     assert reads.places <= REASONS.keys()
 
 
-def test_every_reason_is_needed() -> None:
+def test_reasons_are_of_functions_that_are_there() -> None:
     for file, function in REASONS:
         assert f"def {function}(" in (PACKAGE / file).read_text()

@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary, monolingual_dataset
+from fairseq.data import monolingual_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from .. import reference
-from .common import dictionary, grown, write_vectors
+from .common import Sized, count, dictionary, grown, write_vectors
 from .recurrent_lms import WORDS, build, text
 
 TIED = {"share_decoder_input_output_embed": True}
 PROJECTED = {"projection": True, "projection_bias": True}
 WAYS = {"untied": {}, "tied": TIED, "projected": PROJECTED, "tied, projected": {**TIED, **PROJECTED}}
 every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
-
-
-def count(model: StreamLM) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 # --- equations -------------------------------------------------------------------------------------------------------
@@ -43,13 +39,6 @@ def test_scores_are_those_of_the_equations(options: dict) -> None:
 
 
 # --- sizes and presets -----------------------------------------------------------------------------------------------
-
-
-class Sized(Dictionary):
-    """A dictionary of 10,000 words and two more symbols, <s> and <pad>, without 10,000 entries."""
-
-    def __len__(self) -> int:
-        return 10_002
 
 
 # Parameters with the paper's dictionary of 10,000 words, and the width.
@@ -90,6 +79,11 @@ def test_sizes_are_the_papers(preset: str, caplog: pytest.LogCaptureFixture) -> 
     assert line.startswith(f"{preset}: shares {'input = output (weight tying)' if tied else 'nothing'} by method plain")
     assert f"; {count(model):,} parameters: " in line
     assert f"; {expected:,} without the rows of <s> and <pad>" in line
+
+
+def test_sizes_of_highway_models_are_those_published_in_millions() -> None:
+    millions = [round(size / 1e6, 2) for name, (size, _) in PAPERS.items() if "highway" in name]
+    assert millions == [32.08, 23.18, 32.02, 23.42, 31.78, 23.48]
 
 
 @pytest.mark.parametrize("preset", ["zaremba_lm_small_pr", "zaremba_lm_small_wt_pr"])

@@ -157,7 +157,7 @@ def test_unusual_parts_are_fairseqs_bit_for_bit(options: dict[str, Any], took_ou
     assert [each["score"] for each in sum(found, [])] == [each["score"] for each in sum(expected, [])]
 
 
-def test_dropout_gradients_and_an_alignment_are_fairseqs(took_our_steps: list[Any]) -> None:
+def test_dropout_gradients_and_an_alignment_take_fairseqs_steps(took_our_steps: list[Any]) -> None:
     _, ours = pair(ALL)
     encoded = ours.encoder(SOURCE, SAMPLE["net_input"]["src_lengths"])
     tokens = torch.full((6, 1), WORDS.eos())

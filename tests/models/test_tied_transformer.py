@@ -18,6 +18,7 @@ from .common import PREVIOUS, grown
 from .families import (
     ALL,
     BANDS,
+    CHARACTERS,
     DECODER,
     FAMILIES,
     SHARINGS,
@@ -34,12 +35,6 @@ UNUSED = "_float_tensor"
 LANGUAGE_MODELS = ("transformer_lm", "lightconv_lm")
 VOCABULARY = [word for word in range(len(WORDS)) if word != WORDS.pad()]
 RANK = 6
-CHARACTERS = {
-    "character_embeddings": True,
-    "character_embedding_dim": 4,
-    "character_filters": "[(1, 8)]",
-    "char_embedder_highway_layers": 1,
-}
 # with fairseq's own ways of building an embedding
 EVERYTHING = {
     **SHARINGS,

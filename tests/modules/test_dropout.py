@@ -8,14 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_tiedemb.modules import dropout as module
-from fairseq_tiedemb.modules.dropout import (
-    VariationalDropout,
-    WordDropout,
-    draw_,
-    dropout,
-    variational_mask,
-    word_mask,
-)
+from fairseq_tiedemb.modules.dropout import VariationalDropout, WordDropout, draw_, dropout, variational_mask, word_mask
 
 WIDE = torch.randn(30, 40, 50)  # larger than a block, and no multiple of it
 

@@ -122,7 +122,6 @@ def test_one_probability_alone_drops_its_side_alone(dropout_i: float, dropout_h:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_gpu_computes_the_same(masked: bool) -> None:
     lstm = stack(0.5, 0.5, layers=1)

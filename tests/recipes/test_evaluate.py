@@ -4,12 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .shell import (
-    needs_sacremoses,
-    prepared,
-    run_recipe,
-    write_programs,
-)
+from .shell import needs_sacremoses, prepared, run_recipe, write_programs
 
 
 def test_a_failed_score_shows_why(tmp_path: Path) -> None:

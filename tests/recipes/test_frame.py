@@ -16,17 +16,7 @@ from omegaconf import OmegaConf
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 from fairseq_tiedemb.ngram import SMOOTHINGS
 
-from .shell import (
-    RECIPES,
-    REPOSITORY,
-    command_of,
-    dry_run,
-    option,
-    prepared,
-    refusal,
-    run_recipe,
-    write_programs,
-)
+from .shell import RECIPES, REPOSITORY, command_of, dry_run, option, prepared, refusal, run_recipe, write_programs
 
 DIMENSIONS, WMT16 = "train-liu-dimensions.sh", "train-liu-table1-transformer-wmt16.sh plain"
 

@@ -76,36 +76,22 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
     assert run_recipe("prepare-ptb.sh", **{**variables, "FROM": f"file://{other}"}).stdout.count("curl") == 3
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("/typo", "FROM: needs the file /typo/ptb.train.txt; found none"),
-        (str(Path(__file__).parent), "FROM: needs the file .*/ptb.train.txt; found none"),
-        ("file:///nowhere", "file:///nowhere/ptb.train.txt: curl stopped with status 37"),
-    ],
-)
-def test_a_wrong_place_leaves_the_corpus(
-    place: str, message: str, ptb: dict[str, object], programs: str, tmp_path: Path
-) -> None:
-    run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
-    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": place}, PATH=programs, status=1)
-    assert re.search(message, process.stderr)
-    assert (tmp_path / "runs/ptb/bin/dict.txt").exists()
+TEXTS_OF = {
+    "ptb": ("ptb.train.txt", "FROM: needs the file .*/ptb.train.txt; found none"),
+    "multi30k": ("train.lc.norm.tok.de", "FROM=.*: needs train.lc.norm.tok.de or train.de; found neither"),
+}
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("/typo", "FROM=/typo: needs train.lc.norm.tok.de or train.de; found neither"),
-        (str(Path(__file__).parent), "needs train.lc.norm.tok.de or train.de; found neither"),
-        ("file:///nowhere", "file:///nowhere/train.lc.norm.tok.de: curl stopped with status 37"),
-    ],
-)
-def test_a_wrong_place_leaves_the_corpus_of_translation(place: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "runs/multi30k/bin").mkdir(parents=True)
-    process = run_recipe("prepare-multi30k.sh", FROM=place, RUNS=tmp_path / "runs", status=1)
-    assert message in process.stderr
-    assert (tmp_path / "runs/multi30k/bin").exists()
+@pytest.mark.parametrize("corpus", TEXTS_OF)
+@pytest.mark.parametrize("place", ["/typo", str(Path(__file__).parent), "file:///nowhere"])
+def test_a_wrong_place_leaves_the_corpus(corpus: str, place: str, programs: str, tmp_path: Path) -> None:
+    file, message = TEXTS_OF[corpus]
+    old = tmp_path / "runs" / corpus / "bin/dict.txt"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    run = run_recipe(f"prepare-{corpus}.sh", FROM=place, RUNS=tmp_path / "runs", PATH=programs, status=1)
+    assert re.search(f"{place}/{file}: curl stopped with status 37" if "://" in place else message, run.stderr)
+    assert old.exists()
 
 
 @pytest.mark.parametrize("script", ["prepare-wmt14-enfr.sh", "prepare-wmt15-ende.sh", "prepare-wmt16-ende.sh"])

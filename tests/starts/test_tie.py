@@ -91,11 +91,7 @@ REFUSALS = {
     "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none that can be taken apart. Use"),
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
-    "widths": (
-        "tie",
-        (*STREAM[:-1], 12),
-        "CHECKPOINT: needs a model that can change so; got .*model.pt, .* equal",
-    ),
+    "widths": ("tie", (*STREAM[:-1], 12), "CHECKPOINT: needs a model that can change so; got .*model.pt, .* equal"),
     "widths of fairseq's": (
         "tie",
         ("--arch", "transformer", *TRANSLATION[2:], "--decoder-output-dim", 12),
@@ -107,11 +103,7 @@ REFUSALS = {
         "needs input and output tables of as many words; got 10 and 9. Use a new",
     ),
     "fairseq's lstm": ("tie", STOCK, "needs an output table that .* got .*model.pt, without one. Use a new"),
-    "fairseq's lstm, one table": (
-        "untie",
-        (*STOCK, DECODER),
-        "needs shared tables; got .*model.pt, with none that",
-    ),
+    "fairseq's lstm, one table": ("untie", (*STOCK, DECODER), "needs shared tables; got .*model.pt, with none that"),
     "fairseq's lstm, already tied": (
         "tie",
         (*STOCK, DECODER),

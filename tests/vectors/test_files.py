@@ -72,10 +72,7 @@ def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
         ("a 1 2 3\nb 4 5\n", "needs a word and 3 finite numbers a line; got 'b 4 5' in line 2 of"),
         ("3 4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3' in line 2"),
         ("1 2\nking 1 0 2\n", "needs a word and 2 numbers a line, as its first line says; got more in 1 of 1 lines of"),
-        (
-            "a 1 0\nb 1 2 3\nc 1 2 3\n",
-            "needs a word and 2 numbers a line, .*; got more in 2 of 3 lines of .*x.vec",
-        ),
+        ("a 1 0\nb 1 2 3\nc 1 2 3\n", "needs a word and 2 numbers a line, .*; got more in 2 of 3 lines of .*x.vec"),
         ("a 1 1_0\n", "got 'a 1 1_0' in line 1"),
         ("a 1 2 x\n", "got 'a 1 2 x' in line 1"),
         ("a 1 nan 3\n", "got 'a 1 nan 3' in line 1"),
