@@ -206,22 +206,22 @@ def test_eval_lm_runs_no_code_of_its_overrides(
 
 
 @pytest.mark.slow
-def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+def test_a_sweep_of_hydra_train_and_eval_lm_of_both(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
     settings = (
         f"task=language_modeling task.data={lm_data} task.tokens_per_sample=20 criterion=cross_entropy optimizer=adam "
         "optimization.lr=[0.001] lr_scheduler=fixed dataset.batch_size=7 dataset.num_workers=0 "
         "optimization.max_epoch=1 "
-        "+model._name=tied_transformer_lm +model.sharing_method=l2-input +model.share_decoder_input_output_embed=true "
-        "+model.embedding_rank=8 +model.decoder_layers=1 +model.decoder_embed_dim=16 +model.decoder_input_dim=16 "
-        "+model.decoder_output_dim=16 +model.decoder_ffn_embed_dim=16 +model.decoder_attention_heads=2 "
-        "common.log_format=json"
+        "model=transformer_lm model._name=tied_transformer_lm +model.sharing_method=l2-input "
+        "model.share_decoder_input_output_embed=true +model.embedding_rank=8 model.decoder_layers=1 "
+        "model.decoder_embed_dim=16 model.decoder_input_dim=16 model.decoder_output_dim=16 "
+        "model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 common.log_format=json common.seed=1,2"
     )
-    save_dir = f"checkpoint.save_dir={tmp_path}"
-    command = run_command("hydra-train", *settings.split(), save_dir, cwd=tmp_path, fresh=True)
+    places = (f"hydra.sweep.dir={tmp_path}", f"checkpoint.save_dir={tmp_path}/seed-${{common.seed}}")
+    command = run_command("hydra-train", "-m", *settings.split(), *places, cwd=tmp_path, fresh=True)
     assert logged(command.stdout + command.stderr, "valid_loss")
     assert "shares input = output (weight tying) by method l2-input" in command.stdout + command.stderr
-    path = tmp_path / "checkpoint_last.pt"
-    scored = run_command("eval-lm", lm_data, "--path", path, "--tokens-per-sample", 20, "--batch-size", 7)
+    paths = ":".join(str(tmp_path / f"seed-{seed}/checkpoint_last.pt") for seed in (1, 2))
+    scored = run_command("eval-lm", lm_data, "--path", paths, "--tokens-per-sample", 20, "--batch-size", 7)
     assert "Perplexity" in scored.stdout + scored.stderr
 
 

@@ -7,11 +7,16 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
+from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.modules import AdaptiveSoftmax
 from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.optim.lr_scheduler.fixed_schedule import FixedLRScheduleConfig
 from fairseq.sequence_generator import SequenceGenerator
+from omegaconf import OmegaConf, open_dict
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq)
 
@@ -98,6 +103,27 @@ def test_a_context_window_leaves_words(window: int) -> None:
     with pytest.raises(ValueError, match=message):
         parse(window)
     assert parse(29).eval_lm.context_window == 29
+
+
+def test_references_have_hard_alignments_alone() -> None:
+    flags = ("--path", "x.pt", "--score-reference", "--print-alignment")
+    with pytest.raises(ValueError, match="^--print-alignment: needs hard with --score-reference; got soft. Use hard.$"):
+        configuration(options.get_generation_parser(), Path("data"), *flags, "soft")
+    assert configuration(options.get_generation_parser(), Path("data"), *flags).generation.print_alignment == "hard"
+
+
+def test_a_plugins_model_takes_the_section_of_fairseqs() -> None:
+    """As in the second job of a sweep by fairseq-hydra-train, which has imported the plugin."""
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.model = TransformerLanguageModelConfig(_name="tied_transformer_lm", decoder_layers=3)
+    with open_dict(cfg.model):
+        cfg.model.sharing_method = "cosine"
+    cfg.optimization.lr = [0.5]
+    cfg.lr_scheduler = FixedLRScheduleConfig(_name="fixed")
+    add_defaults(cfg)
+    model = cfg.model
+    assert (model.decoder_layers, model.sharing_method, model.decoder_input_dim) == (3, "cosine", 512)
+    assert cfg.lr_scheduler.lr == [0.5]  # of another section
 
 
 def test_validation_takes_the_task_of_the_checkpoint(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:

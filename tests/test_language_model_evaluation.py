@@ -21,6 +21,7 @@ from .test_compat_commands import noise
 from .test_language_model_commands import LOGS, PRESET, STREAM, Evaluate, InProcess, RunCommand
 from .test_language_model_commands import language_model as language_model
 from .test_language_model_commands import path as path
+from .untrained import write_checkpoint
 
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
@@ -60,6 +61,24 @@ def test_shards_share_all_tokens(evaluate: Evaluate, path: tuple[str, Path], lm_
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def test_eval_lm_scores_by_several_models(evaluate: Evaluate, lm_data: Path, tmp_path: Path) -> None:
+    """The mean of their probabilities, against float64."""
+    sizes = "--decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-layers 1 --sample-break-mode eos".split()
+    flags = (*sizes, "--task", "contiguous_lm", "--arch", "tied_lstm_lm")
+    paths, probabilities = [tmp_path / "a.pt", tmp_path / "b.pt"], []
+    for file, method in zip(paths, ("plain", "cosine"), strict=True):
+        model, task = write_checkpoint(file, lm_data, *flags, "--sharing-method", method)
+        task.load_dataset("test")
+        with torch.no_grad():
+            scores = [
+                (model.double()(row["source"][None])[0][0].softmax(-1), row["target"]) for row in task.dataset("test")
+            ]
+        probabilities.append(torch.cat([p.gather(1, target[:, None]) for p, target in scores]))
+    expected = torch.stack(probabilities).mean(0).log().mean().neg().exp().item()
+    found = evaluate(lm_data, *flags[-4:-2], *sizes[-2:], "--path", f"{paths[0]}:{paths[1]}")
+    assert found == (tokens(lm_data, "test"), pytest.approx(expected, abs=0.01))
 
 
 def test_generate_goes_on_from_a_prefix(generate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:

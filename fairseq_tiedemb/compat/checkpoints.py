@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils, models, tasks
+from fairseq import checkpoint_utils, models, tasks, utils
 from fairseq.models.speech_to_text import xm_transformer
 from fairseq.models.transformer import TransformerDecoderBase
 from hydra.errors import HydraException
@@ -116,6 +116,17 @@ def misfits(original: Any, filenames: Sequence[str], *args: Any, **kwargs: Any) 
             needs = "dictionaries that fit its weights"
         got, use = f"others ({textwrap.shorten(text, 300)})", "those of the training as they were saved"
         raise ValueError(f"{':'.join(map(str, filenames))}: needs {needs}; got {got}. Use {use}.") from error
+
+
+@mend(checkpoint_utils, "load_model_ensemble_and_task")
+def ensembles_of_language_models(original: Any, filenames: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    """Let fairseq-eval-lm score by several models, `--path a.pt:b.pt`, as its help says.
+
+    Without it: it looks for one file of that name (fairseq_cli/eval_lm.py:253). Goes when it splits the names.
+    """
+    if len(filenames) == 1 and not os.path.exists(filenames[0]):
+        filenames = utils.split_paths(filenames[0])
+    return original(filenames, *args, **kwargs)
 
 
 @mend(TransformerDecoderBase, "upgrade_state_dict_named")

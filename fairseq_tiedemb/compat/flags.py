@@ -5,11 +5,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from fairseq import checkpoint_utils, options
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from omegaconf import DictConfig, OmegaConf
 
 from ..products import multiply_in_float32
 from .mending import mend
@@ -24,6 +26,19 @@ def validation_needs_no_task(original: Any, parser: argparse.ArgumentParser, *ar
     if "--task" in parser._option_string_actions and parser.get_default("task") is None:
         parser.set_defaults(task="translation")
     return original(parser, *args, **kwargs)
+
+
+@mend(dataclass_utils, "merge_with_parent")  # as fairseq-hydra-train has it
+def sections_have_any_type(original: Any, dc: Any, cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
+    """Let fairseq-hydra-train train a plugin's model by the section of fairseq's own in all jobs of a sweep.
+
+    Without it: `-m model=transformer_lm model._name=tied_transformer_lm` ends in omegaconf's ValidationError once the
+    first job has imported the plugin, whose options are no subclass (dataclass/initialize.py:61). Goes when fairseq
+    merges values.
+    """
+    values = OmegaConf.create(OmegaConf.to_container(cfg))
+    values._set_parent(cfg._get_parent())
+    return original(dc, values, *args, **kwargs)
 
 
 @mend(BaseFairseqModel, "prepare_for_inference_")
@@ -112,16 +127,19 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
 
 @mend(options, "parse_args_and_arch")
 def flags_fit(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse a `--context-window` that leaves no words, and `--write-checkpoints-asynchronously` if iopath is missing.
+    """Refuse a `--context-window` that leaves no words, soft alignments of references, and to write without iopath.
 
-    Without it: fairseq-eval-lm ends in ZeroDivisionError; fairseq-train logs an error and ends with status 0
-    (fairseq_cli/train.py:76). Goes when both end in a refusal.
+    Without it: fairseq-eval-lm ends in ZeroDivisionError; fairseq-generate, whose scorer has hard alignments alone, in
+    TypeError at the first sentence (fairseq_cli/generate.py:318); fairseq-train logs an error and ends with status 0
+    (fairseq_cli/train.py:76). Goes when all end in a refusal.
     """
     parsed = original(*args, **kwargs)
     window, row = (getattr(parsed, name, None) for name in ("context_window", "tokens_per_sample"))
     if window and row is not None and not 0 < window < row:
         needs, use = f"0 or more, and less than the {row} of --tokens-per-sample", "fewer, such as half of them"
         raise ValueError(f"--context-window: needs {needs}; got {window}. Use {use}.")
+    if getattr(parsed, "score_reference", False) and getattr(parsed, "print_alignment", None) == "soft":
+        raise ValueError("--print-alignment: needs hard with --score-reference; got soft. Use hard.")
     if getattr(parsed, "write_checkpoints_asynchronously", False) and not find_spec("iopath"):
         needs, use = "the package iopath", "pip install iopath, or leave it out"
         raise ValueError(f"--write-checkpoints-asynchronously: needs {needs}; got a Python without it. Use {use}.")

@@ -175,7 +175,8 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
     last = len(all_ends) - 1
     if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor**last < 1):
         needs = f"1 or more, and a last band, of {width} / factor^{last}, at least 1 wide"
-        raise ValueError(f"--adaptive-{side}-factor: needs {needs}; got {factor}. Use 4, or fewer bands.")
+        use = f"{min(4, int(width ** (1 / last)))}, or fewer bands"
+        raise ValueError(f"--adaptive-{side}-factor: needs {needs}; got {factor}. Use {use}.")
     return tuple(all_ends)
 
 

@@ -153,6 +153,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 40.0}, r"--adaptive-softmax-factor: .* got 40.0. Use"),
     ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor: .* got 0.5"),
+    ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 4.0}, "-softmax-factor: .* got 4.0. Use 2, or fewer bands"),
     (
         "lightconv_lm",
         {**BANDS, "adaptive_input_factor": 100.0, "adaptive_softmax_factor": 100.0},
