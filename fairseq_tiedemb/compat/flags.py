@@ -127,7 +127,7 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
 
 @mend(options, "parse_args_and_arch")
 def flags_fit(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse a `--context-window` that leaves no words, soft alignments of references, and to write without iopath.
+    """Refuse a `--context-window` without words, soft alignments of references, asynchronous saving without iopath.
 
     Without it: fairseq-eval-lm ends in ZeroDivisionError; fairseq-generate, whose scorer has hard alignments alone, in
     TypeError at the first sentence (fairseq_cli/generate.py:318); fairseq-train logs an error and ends with status 0

@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
@@ -14,8 +15,21 @@ from omegaconf import OmegaConf
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.embedding import SharedEmbedding
 
-from .common import LENGTHS, PAD, SOURCE, TARGET, dictionary, write_vectors
-from .families import ALL, BANDS, DECODER, FAMILIES, WORDS, build, every_family, inputs, options_of, scores, task_of
+from .common import LENGTHS, PAD, SOURCE, TARGET, dictionary, grown, write_vectors
+from .families import (
+    ALL,
+    BANDS,
+    DECODER,
+    FAMILIES,
+    WORDS,
+    build,
+    every_family,
+    every_sharing,
+    inputs,
+    options_of,
+    scores,
+    task_of,
+)
 
 TASK = task_of(WORDS, WORDS)
 GENERATION = OmegaConf.create({"generation": {"no_beamable_mm": True, "beam": 2, "retain_dropout": False}})
@@ -29,6 +43,24 @@ def lean(label_smoothing: float = 0.0) -> TiedCrossEntropy:
     return TiedCrossEntropy.build_criterion(
         CRITERION_DATACLASS_REGISTRY["tied_cross_entropy"](label_smoothing=label_smoothing, sentence_avg=False), TASK
     )
+
+
+def gradients(model: Any, loss: torch.Tensor) -> torch.Tensor:
+    found = torch.autograd.grad(loss, [each for each in model.parameters() if each.requires_grad])
+    return torch.cat([each.flatten() for each in found])
+
+
+@every_sharing
+def test_the_loss_is_that_of_fairseqs_criterion(family: str, options: dict) -> None:
+    model = grown(build(family, **options)).double().eval()
+    loss, size, log = lean(0.1)(model, sample_of(family))
+    theirs = LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)  # which computes in float32
+    their_loss, their_size, their_log = theirs(model, sample_of(family))
+    assert size == their_size == int(TARGET.ne(PAD).sum())
+    expected = [their_loss.item(), their_log["nll_loss"].item()]
+    assert [loss.item(), log["nll_loss"].item()] == pytest.approx(expected, rel=1e-5)
+    ours, fairseqs = (gradients(model, each) for each in (loss, their_loss))
+    assert (ours - fairseqs).norm() <= 1e-5 * fairseqs.norm()
 
 
 @every_family

@@ -77,15 +77,15 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
 
 
 TEXTS_OF = {
-    "ptb": ("ptb.train.txt", "FROM: needs the file .*/ptb.train.txt; found none"),
-    "multi30k": ("train.lc.norm.tok.de", "FROM=.*: needs train.lc.norm.tok.de or train.de; found neither"),
+    "ptb": ("ptb.train.txt", "FROM: needs the file {place}/ptb.train.txt; found none"),
+    "multi30k": ("train.lc.norm.tok.de", "FROM={place}: needs train.lc.norm.tok.de or train.de; found neither"),
 }
 
 
 @pytest.mark.parametrize("corpus", TEXTS_OF)
 @pytest.mark.parametrize("place", ["/typo", str(Path(__file__).parent), "file:///nowhere"])
 def test_a_wrong_place_leaves_the_corpus(corpus: str, place: str, programs: str, tmp_path: Path) -> None:
-    file, message = TEXTS_OF[corpus]
+    file, message = (text.format(place=place) for text in TEXTS_OF[corpus])
     old = tmp_path / "runs" / corpus / "bin/dict.txt"
     old.parent.mkdir(parents=True)
     old.touch()
