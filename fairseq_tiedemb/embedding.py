@@ -81,7 +81,6 @@ class SharedEmbedding(Keeping, Head):
         constants: Constants = NO_CONSTANTS,
     ):
         super().__init__()
-        self.keep(False)  # the compiler of torch 2.6 does not look for it in a class
         check_table_size(num_embeddings, embedding_dim, padding_idx, weight)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
@@ -257,7 +256,7 @@ class SharedEmbedding(Keeping, Head):
     def loss_of_sets(
         self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS
     ) -> OutputLoss:
-        """``Head.loss_of_sets`` with one log Z per feature vector; raises ValueError for label smoothing and z-loss.
+        """``Head.loss_of_sets`` with one log Z per feature vector; raises ValueError for loss options.
 
         -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 the first target of h
         """

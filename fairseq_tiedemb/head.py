@@ -24,8 +24,8 @@ class Head(nn.Module):
         by_target: whether the probability of a given token is cheaper than the logits of the vocabulary. Decoders then
             return features until the targets are known.
         loss_is_its_own: whether a criterion that trains on ``scores``, as fairseq's do, would train another objective.
-        has_raw_scores: whether ``raw_scores(features_ND, target_N)`` returns the logits (N,) of the targets alone,
-            as approximate log-probabilities.
+        has_raw_scores: whether ``raw_scores(features_ND, target_N)`` returns the logits (N,) of the targets alone;
+            those that z-loss or nce trains approximate log-probabilities.
         not_to_be_trained: error that training raises, say after a checkpoint with other classes; or None.
         scores_every_token: whether a token that the training text lacks, such as ``<s>``, has a probability.
         refuses: fields of ``LossOptions`` that the loss does not support.

@@ -43,6 +43,10 @@ class Keeping(nn.Module):
 
     kept = Kept()  # nothing, until ``keep``
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.keep(False)  # the compiler of torch 2.6 does not look for it in a class
+
     def keep(self, keep: bool = True, **_: Any) -> None:
         """Keeps what is computed from the weights while they are unchanged; ``keep=False`` and ``train()`` end that.
 

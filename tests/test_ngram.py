@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from fairseq_tiedemb import cli
-from fairseq_tiedemb.ngram import FALLBACK_DISCOUNTS, BackoffModel, KneserNey, Vocabulary, arpa, discounts
+from fairseq_tiedemb.ngram import BackoffModel, SmoothedModel, Vocabulary, arpa
+from fairseq_tiedemb.ngram.smoothing import FALLBACK_DISCOUNTS, discounts
 
 from .ngram.oracle import Oracle
 from .ngram.texts import Gram, distribution, histories, random_text, read_text
 
 
-def trained(folder: Path, text: str, order: int) -> tuple[Vocabulary, KneserNey]:
+def trained(folder: Path, text: str, order: int) -> tuple[Vocabulary, SmoothedModel]:
     vocabulary, tokens = read_text(folder, text)
-    return vocabulary, KneserNey(tokens, order, vocabulary.size)
+    return vocabulary, SmoothedModel(tokens, order, vocabulary.size)
 
 
 def test_an_order_longer_than_any_sentence(tmp_path):

@@ -21,8 +21,8 @@ def add_start(parser: argparse.ArgumentParser) -> None:
 def write_start(arguments: argparse.Namespace, make: Callable[[Any], tuple[Any, str]], *inputs: Path) -> None:
     """Writes the checkpoint that ``make`` returns with its description for a ``Trained`` model, over no input."""
     check_output(arguments.output, flag="OUT", inputs=(arguments.checkpoint, *inputs))
-    from fairseq_tiedemb.checkpoints.reading import as_dict  # imports torch, which takes a second
-    from fairseq_tiedemb.starts.trained import read_trained
+    from fairseq_tiedemb.checkpoints.settings import as_dict
+    from fairseq_tiedemb.starts.trained import read_trained  # imports torch, which takes a second
 
     import_user_dir(arguments.user_dir)
     trained = read_trained(arguments.checkpoint, arguments.data)

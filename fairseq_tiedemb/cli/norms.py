@@ -1,7 +1,8 @@
 """Print and draw the norms of a trained model's embedding rows.
 
-TABLE is one of fairseq-train, a folder of Hugging Face's transformers, or a safetensors file. The padding row is
-left out, except of the latter two. Equal tables, such as tied ones, are one. `--dictionary` compares frequent and rare.
+TABLE is a checkpoint of fairseq-train, a folder of Hugging Face's transformers, or a safetensors file. The padding row
+is left out, except of the latter two. Equal tables, such as tied ones, are one. `--dictionary` compares frequent and
+rare words.
 """
 
 import argparse

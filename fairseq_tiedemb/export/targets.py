@@ -20,7 +20,7 @@ TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
 TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
 # Names of activation functions: fairseq's, and CTranslate2's.
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_accurate": "GELUTanh", "gelu_fast": "GELUTanh", "tanh": "Tanh"}
-# Options that CTranslate2's format does not support, and what it needs instead.
+# Options that neither engine supports, and what they need instead.
 REFUSED = {
     "adaptive_softmax_cutoff": "one softmax over all words",
     "adaptive_input": "one table of input vectors",

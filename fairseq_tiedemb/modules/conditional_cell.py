@@ -21,13 +21,8 @@ class ConditionalLayer(Keeping):
 
     The first cell's bias is on the input side, the second cell's on the recurrent side. For a GRU this matters, because
     the recurrent side is inside the reset product. ``energy_bias`` comes from DL4MT: the softmax ignores it, so its
-    gradient is zero. The whole layer is one autograd Function; see ``cells.py``.
-
-    Args:
-        input_size: width of y.
-        hidden_size: H.
-        annotation_size: C, width of the source annotations and of attention's hidden layer.
-        cell: one of ``cells.CELLS``.
+    gradient is zero. The whole layer is one autograd Function; see ``cells.py``. ``annotation_size`` is C, the width of
+    the source annotations and of attention's hidden layer.
 
     Source: Firat & Cho 2016; nyu-dl/dl4mt-tutorial session2/nmt.py, ``gru_cond_layer``; Press & Wolf 2016, table 8.
     """
@@ -50,7 +45,6 @@ class ConditionalLayer(Keeping):
             gaussian_or_orthogonal_(weight, blocks=cell.gates)
         gaussian_or_orthogonal_(self.weight_query)
         nn.init.normal_(self.energy, std=STD)
-        self.keep(False)  # the compiler of torch 2.6 does not look for it in a class
 
     def forward(
         self, inputs_TBI: Tensor, state_BK: Tensor, source: Source, *, projected: bool = False

@@ -48,7 +48,6 @@ def gaussian_linear(inputs: int, outputs: int, *, std: float | None = None, bias
     By default features keep the standard deviation of their elements; with ``std`` D^-0.5, rows keep a norm of 1.
     """
     projection = PackedLinear(inputs, outputs, bias=bias)
-    projection.keep(False)  # the compiler of torch 2.6 does not look for it in a class
     nn.init.normal_(projection.weight, std=inputs**-0.5 if std is None else std)
     if bias:
         nn.init.zeros_(projection.bias)

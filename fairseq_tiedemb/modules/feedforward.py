@@ -12,15 +12,8 @@ class FeedForwardStack(nn.Module):
         a_1 = f(d_1 + H_1 x);    a_l = f(d_l + H_l a_{l-1});    features a_L, or [a_L; x] with skip connections
 
     With [a; x], an output table [U W] gives Bengio et al.'s b + U a + W x, a projection [P Q] the deep c + P a + Q x.
-
-    Args:
-        input_size: width of x.
-        hidden_size: H, width of every a.
-        num_layers: L, 1 or more; 1 in the papers.
-        activation: f, a name in ``ACTIVATIONS``.
-        skip: whether features are [a; x].
-        dropout_in: dropout of x, for the layers and the skip connection.
-        dropout_out: dropout of every a.
+    L is 1 or more, 1 in the papers; f is a name in ``ACTIVATIONS``. ``dropout_in`` is of x, for the layers and the skip
+    connection, ``dropout_out`` of every a.
 
     Source: Bengio et al. 2003, section 2 (tanh, one layer, skip connections); Vaswani et al. 2013, section 2 (ReLU).
     """

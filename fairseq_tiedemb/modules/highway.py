@@ -19,15 +19,11 @@ class RecurrentHighwayNetwork(nn.Module):
         s_l = s_{l-1} + (h_l - s_{l-1}) t_l;    s_0 is the previous step's s_depth, and the output is s_depth
 
     The carry gate is coupled: 1 - t. In training, dropout masks p and q are drawn once per forward pass and row. They
-    hold for all steps, all depths, and both h and t. Weights start uniform in +-1 / sqrt(hidden_size), b_h at zero.
+    hold for all steps, all depths, and both h and t. ``dropout_i`` and ``dropout_h``, in [0, 1), are the probabilities
+    of zero in p and q.
 
-    Args:
-        input_size: width of the inputs.
-        hidden_size: H, width of the outputs.
-        depth: highway layers per step.
-        dropout_i: probability of zero in the input mask p, in [0, 1).
-        dropout_h: probability of zero in the state mask q, in [0, 1).
-        transform_bias: initial b_t; negative, so that layers start near the identity.
+    Weights start uniform in +-1 / sqrt(hidden_size), b_h at 0, and b_t at ``transform_bias``, below 0, so that layers
+    start near the identity. A ``StreamLM`` draws all but b_t anew.
 
     Source: Zilly et al. 2017, equations 6-9; their TensorFlow program, jzilly/RecurrentHighwayNetworks rhn.py.
     """

@@ -24,13 +24,8 @@ class LSTMStack(nn.Module):
 
     Runs oneDNN's kernels on a CPU and cuDNN's on a GPU. The kernels add two biases to the gates. The second is a
     constant zero here, because Zaremba et al. (2014) have one. Gates are in torch's order: i, f, candidate, o.
-
-    Args:
-        input_size: width of the inputs.
-        hidden_size: H.
-        num_layers: number of layers L.
-        dropout: dropout of the outputs of all layers but the last.
-        weight_dropout: DropConnect, dropout of the recurrent weights, with one mask a forward pass.
+    ``dropout`` is of the outputs of all layers but the last. ``weight_dropout`` is DropConnect, of the recurrent
+    weights, with one mask a forward pass.
 
     Source: Zaremba et al. 2014, section 3 (dropout between layers, not on recurrent connections); Merity et al. 2018,
     section 2 (DropConnect).

@@ -20,11 +20,8 @@ class VariationalLSTM(LSTMStack):
         c' = sigmoid(f) c + sigmoid(i) tanh(g);    h' = sigmoid(o) tanh(c')
 
     Masks are drawn once per forward pass and row, and hold for all steps. Without masks (in evaluation, or with both
-    probabilities 0) torch's fused LSTM kernel runs. ``LSTMStack`` describes the other arguments.
-
-    Args:
-        dropout_i: probability of zero in the masks of every layer's inputs, in [0, 1).
-        dropout_h: probability of zero in the masks of the previous h, in [0, 1).
+    probabilities 0) torch's fused LSTM kernel runs. ``dropout_i`` and ``dropout_h``, in [0, 1), are the probabilities
+    of zero in p and q. ``LSTMStack`` describes the other arguments.
 
     Source: Gal & Ghahramani 2016, section 4.1, "untied weights"; yaringal/BayesianRNN
     LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
@@ -35,7 +32,7 @@ class VariationalLSTM(LSTMStack):
         self.dropout_i, self.dropout_h = dropout_i, dropout_h
 
     def reset_parameters(self) -> None:
-        """Draws the weights as ``LSTMStack`` does; biases start at 0."""
+        """Draws the weights as ``LSTMStack`` does; biases start at 0. A ``StreamLM`` draws both anew."""
         for weight in (*self.weight_ih, *self.weight_hh):
             nn.init.uniform_(weight, -(self.hidden_size**-0.5), self.hidden_size**-0.5)
         for bias in self.bias:

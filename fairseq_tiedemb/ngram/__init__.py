@@ -7,15 +7,11 @@ the token scores of another program (``word_scores``). ``word_classes`` clusters
 A sentence is <s> w_1 ... w_m </s>: histories do not cross <s>, and </s> is predicted. <unk> is an ordinary word.
 """
 
-from .counts import count_ngrams as count_ngrams
 from .interpolation import estimate_mixture as estimate_mixture
 from .interpolation import mixture as mixture
 from .model import BackoffModel as BackoffModel
-from .model import KneserNey as KneserNey
 from .model import SmoothedModel as SmoothedModel
-from .smoothing import FALLBACK_DISCOUNTS as FALLBACK_DISCOUNTS
 from .smoothing import SMOOTHINGS as SMOOTHINGS
-from .smoothing import discounts as discounts
 from .text import BOS as BOS
 from .text import EOS as EOS
 from .text import UNKNOWN as UNKNOWN

@@ -81,10 +81,6 @@ class BackoffModel:
         with np.errstate(divide="ignore"):  # an ARPA file may say that a word cannot be
             return np.log(probs[tokens != BOS])
 
-    def perplexity(self, tokens: NDArray[np.int32]) -> float:
-        """Returns exp of the mean negative log-probability of all tokens but <s>."""
-        return float(np.exp(-self.log_probabilities(tokens).mean()))
-
     def write_arpa(self, words: Sequence[str], file: TextIO) -> None:
         """Writes the model as ARPA text; `words` are in the order of their indices, <s> and </s> first."""
         arpa.write(arpa.Tables(self.keys, self.probs, self.backoffs), words, file)
@@ -167,9 +163,6 @@ class SmoothedModel(BackoffModel):
     def title(self) -> str:
         """The method's name in print, with its form unless that is the method's first."""
         return self.method.title if self.form == self.method.forms[0] else f"{self.method.title}, {self.form}"
-
-
-KneserNey = SmoothedModel  # by its default options, interpolated modified Kneser-Ney smoothing
 
 
 def check_options(

@@ -99,7 +99,7 @@ class OutputLayer(nn.Module):
         return self.head.raw_scores(self.transformed(features_ND), target_N)
 
     def check_raw_scores(self) -> None:
-        """Raises ValueError unless one token's logit can be computed alone and approximates its log-probability."""
+        """Raises ValueError unless one token's logit can be computed alone."""
         if not self.head.has_raw_scores:
             needs = "an output layer that scores words, softmax, nce or sampled"
             raise ValueError(f"--raw: needs {needs}; got {self.head.flag}. Leave it out.")

@@ -38,8 +38,7 @@ class NegativeSampling(CountedHead):
     Training draws noise from torch's global generator; evaluation seeds one from the batch, so a batch has one loss.
 
     Args:
-        table: output embedding, owned by another module.
-        counts: c, counts of the words (V,).
+        table, counts: see ``CountedHead``.
         negatives: k.
         power: exponent of the counts.
         noise_for: one of ``NOISE_FOR``.
@@ -93,8 +92,8 @@ class NegativeSampling(CountedHead):
     ) -> OutputLoss:
         """The loss of the target words, without ``nll_loss``; ``rows_N`` has the row of h for each target.
 
-        Label smoothing and z-loss raise ValueError. ``noise`` are noise words (G, m), one row per pair, centre or
-        block; None draws them.
+        Loss options raise ValueError. ``noise`` are noise words (G, m), one row per pair, centre or block; None draws
+        them.
         """
         self.check_options(options)
         check_target(target_N, len(rows_N), self.table.num_embeddings)

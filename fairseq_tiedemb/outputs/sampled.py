@@ -53,7 +53,7 @@ class SampledHead(CountedHead):
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Surrogate loss in training mode, exact cross entropy in evaluation mode.
 
-        Raises ValueError for label smoothing or z-loss, and for training without counts.
+        Raises ValueError for a loss option, and for training without counts.
         """
         self.check_options(options)
         if not self.training:

@@ -108,7 +108,7 @@ class ShortList(CountedHead):
         return of_list.index_select(-1, self.place_of) + self.log_share.to(of_list.dtype)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy and the list's z-loss; raises ValueError for label smoothing and unknown counts."""
+        """Cross entropy and the list's z-loss; raises ValueError for other loss options and unknown counts."""
         self.check_options(options)
         check_target(target_N, len(features_ND), len(self.place_of))
         own, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of.index_select(0, target_N)

@@ -1,4 +1,4 @@
-"""What the plan reads: a family's settings, and its dictionaries."""
+"""What the plan reads: a family and its settings."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
+from fairseq_tiedemb.checkpoints.settings import as_dict
 from fairseq_tiedemb.loading import checked_settings, load_model
 
 Weights = Mapping[str, Tensor]

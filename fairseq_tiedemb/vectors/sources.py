@@ -103,7 +103,8 @@ class Source(NamedTuple):
         folders = [self.path.parent, *(Path(folder) for folder in str(task.get("data") or "").split(":") if folder)]
         for folder in folders:
             # As fairseq infers it, by the name of the folder's text, train.SOURCE-TARGET.SOURCE.idx.
-            pairs = (path.name.split(".")[1].split("-") for path in folder.glob("train.*-*.*.idx"))
+            texts = folder.glob("train.*-*.*.idx") if f"{side}_lang" in task else ()
+            pairs = (path.name.split(".")[1].split("-") for path in texts)
             language = task.get(f"{side}_lang") or next((pair[side == "target"] for pair in pairs), None)
             name = f"dict.{language}.txt" if language else "dict.txt"
             if (folder / name).is_file():

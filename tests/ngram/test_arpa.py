@@ -111,7 +111,7 @@ def test_out_and_in_again(name, cutoff, tmp_path, monkeypatch):
     assert words.symbols() == vocabulary.symbols()
     for one, other in zip(model.keys, again.keys, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert again.perplexity(held_out) == pytest.approx(model.perplexity(held_out), rel=1e-6)
+    assert again.log_probabilities(held_out).mean() == pytest.approx(model.log_probabilities(held_out).mean(), abs=1e-6)
     for history in ((), ("a", "b", "c"), ("<s>", "a"), ("ü", "a")):
         assert distribution(again, words, history) == pytest.approx(distribution(model, vocabulary, history), rel=1e-6)
 

@@ -214,6 +214,10 @@ def test_dictionaries_of_translation(inferred: bool, tmp_path: Path) -> None:
         (found,) = parse_source(f"{tmp_path}/x.pt:{role}").read()
         assert found.words == ["</s>", "<unk>", f"{language}1", f"{language}2"]
         assert np.array_equal(found.rows_VD, model[f"{side}.embed_tokens.weight"][2:])
+    # A language model's dictionary has no language, whatever else its folder holds.
+    path = write_checkpoint(tmp_path / "data/lm.pt", {"decoder.embed_tokens.weight": torch.randn(5, 4)}, ["word"])
+    (found,) = parse_source(f"{path}:in").read()
+    assert found.words == ["</s>", "<unk>", "word"]
 
 
 def fingerprint(*words: str) -> dict[str, object]:
