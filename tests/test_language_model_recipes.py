@@ -166,6 +166,17 @@ def test_the_learning_rate_falls_to_0_at_the_last_update() -> None:
         assert found == pytest.approx([0.002, 0.001, 0.002 / last, 0.0])
 
 
+def test_decay_begins_with_the_first_of_several_rates() -> None:
+    cfg = by_command_line("feedforward_lm_wt", "--lr", "0.4,0.2", "--max-update", "100")
+    optimizer = SGD(SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.zeros(1))])
+    schedule = PolynomialDecayLRSchedule(OmegaConf.create(cfg["lr_scheduler"]), optimizer)
+    found = []
+    for epoch, update in ((1, 10), (2, 20), (3, 30)):
+        schedule.step_begin_epoch(epoch)
+        found.append(schedule.step_update(update))
+    assert found == pytest.approx([0.4 * 0.9, 0.2 * 0.8, 0.2 * 0.7])
+
+
 @pytest.mark.parametrize("preset", SCHEDULES)
 def test_learning_rates_are_the_papers(preset: str) -> None:
     rate, whole, divisor, epochs = SCHEDULES[preset]
@@ -185,6 +196,15 @@ def test_learning_rates_are_the_papers(preset: str) -> None:
         ("--criterion cross_entropy", "criterion", {"_name": "cross_entropy", "sentence_avg": True}),
         ("--lr-scheduler inverse_sqrt --warmup-updates 7", "lr_scheduler", {"_name": "inverse_sqrt", "lr": [1.0]}),
         ("--force-anneal 3 --lr-shrink 0.25", "lr_scheduler", {"_name": "fixed", "force_anneal": 3, "lr_shrink": 0.25}),
+        ("--lr 1,0.5,0.1", "lr_scheduler", {"_name": "fixed", "lr": [1.0, 0.5, 0.1], "force_anneal": None}),
+        ("--lr=[1,0.5] --force-anneal 3", "lr_scheduler", {"_name": "fixed", "lr": [1.0, 0.5], "force_anneal": 3}),
+        ("--lr 0.5", "lr_scheduler", {"_name": "fixed", "lr": [0.5], "force_anneal": 6}),
+        ("--lr-scheduler fixed", "lr_scheduler", {"_name": "fixed", "lr": [1.0], "force_anneal": 6}),
+        (
+            "--lr-scheduler polynomial_decay --max-update 9",
+            "lr_scheduler",
+            {"_name": "polynomial_decay", "force_anneal": None, "total_num_update": 9},
+        ),
         ("--clip-norm 0.5 --max-epoch 2", "optimization", {"clip_norm": 0.5, "max_epoch": 2}),
         ("--batch-size 7", "dataset", {"batch_size": 7, "batch_size_valid": 7}),
         ("--tokens-per-sample 5", "task", {"_name": "contiguous_lm", "tokens_per_sample": 5}),

@@ -34,6 +34,10 @@ OF_TRANSLATION: Refusals = [
     ("--max-update -1", "--max-update: needs 0 or more; got -1. Use a positive number"),
     ("--lr -0.1", "--lr: needs 0 or more; got -0.1. Use a positive number"),
     (
+        "--lr-scheduler inverse_sqrt --warmup-updates 4 --stop-min-lr 1e-9",
+        "--stop-min-lr: needs less than the first learning rate, 0; got 1e-09. Use -1, which no rate reaches",
+    ),
+    (
         "--restore-file a.pt --finetune-from-model b.pt",
         "--finetune-from-model: needs to be alone; got b.pt and --resto",
     ),
@@ -87,6 +91,10 @@ OF_WORD2VEC: Refusals = [
     (
         "--lr-scheduler polynomial_decay --max-update 0 --max-epoch 1",
         "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",
+    ),
+    (
+        "--max-update 9 --force-anneal 2",
+        "--force-anneal: needs another --lr-scheduler than polynomial_decay; got 2 with it. Use --lr-scheduler fixed",
     ),
     (
         "--max-tokens 0",

@@ -328,6 +328,17 @@ def test_standard_input_is_utf8(
     assert "SENTENCES: need text in UTF-8; got <stdin> (" in error
 
 
+def test_lines_of_standard_input_end_as_those_of_files(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = b"a b\r\nc\ra\n"
+    (tmp_path / "text").write_bytes(text)
+    of_file = cli("score", checkpoint, "--data", lm_data, tmp_path / "text").out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text), newline="\n"))  # as that of a process
+    assert cli("score", checkpoint, "--data", lm_data).out == of_file
+    assert [row[1:] for row in rows(of_file)] == [(3, "a b"), (2, "c"), (2, "a")]
+
+
 def test_a_closed_standard_input_has_no_sentences(
     checkpoint: Path, lm_data: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,7 +146,7 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
 def _read(paths: Sequence[str]) -> list[str]:
     """Returns the lines of all files, without byte-order marks at the files' beginnings."""
     if "-" in paths and isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline=None)  # as files are read
     with fileinput.input(paths, encoding="utf-8") as lines:
         try:
             texts = [line.rstrip("\n").removeprefix("\ufeff" if lines.isfirstline() else "") for line in lines]

@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from fairseq import options, utils
+from fairseq import checkpoint_utils, options, utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
@@ -101,7 +101,9 @@ def numbers_of_a_training(original: Any, self: Trainer) -> None:
 
     Without it: `--update-freq 0` ends in ZeroDivisionError; `--clip-norm -1`, or nan, does not clip; a negative
     `--max-epoch` trains nothing, a negative `--lr` away from the data; `--lr-scheduler polynomial_decay`, word2vec's,
-    without a number of updates ends in an empty AssertionError. Goes when fairseq checks them.
+    without a number of updates ends in an empty AssertionError, and with `--force-anneal` lowers a rate that is lowered
+    already, to another one after a resume (optim/lr_scheduler/polynomial_decay_schedule.py:65). Goes when fairseq
+    checks them.
     """
     for name, least in {"update_freq": 1, "clip_norm": 0, "max_epoch": 0, "max_update": 0, "lr": 0}.items():
         given = self.cfg.optimization[name]
@@ -113,7 +115,35 @@ def numbers_of_a_training(original: Any, self: Trainer) -> None:
         needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"
         use = "--max-update or --total-num-update, or another --lr-scheduler"
         raise ValueError(f"--max-update: needs {needs}; got {updates:g}. Use {use}.")
+    if getattr(self.cfg.lr_scheduler, "force_anneal", None) and self.cfg.lr_scheduler._name == "polynomial_decay":
+        needs, got = "another --lr-scheduler than polynomial_decay", f"{self.cfg.lr_scheduler.force_anneal} with it"
+        raise ValueError(f"--force-anneal: needs {needs}; got {got}. Use --lr-scheduler fixed, or leave it out.")
     original(self)
+
+
+@mend(checkpoint_utils, "load_checkpoint")
+def first_updates_are_made(original: Any, cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+    """Refuse a `--stop-min-lr` that ends a training before its first update.
+
+    Without it: a warm-up begins with a rate of 0, and the command ends with status 0 and without a model
+    (fairseq_cli/train.py:196). Goes when fairseq asks after an update.
+    """
+    loaded = original(cfg, trainer, **kwargs)
+    least, rate = trainer.cfg.optimization.stop_min_lr, trainer.get_lr()
+    if not trainer.get_num_updates() and rate is not None and rate <= least:
+        needs = f"less than the first learning rate, {rate:g}"
+        raise ValueError(f"--stop-min-lr: needs {needs}; got {least:g}. Use -1, which no rate reaches.")
+    return loaded
+
+
+@mend(PolynomialDecayLRSchedule, "get_next_lr")
+def decay_begins_with_the_first_rate(original: Any, self: Any, epoch: int) -> float:
+    """Let `--lr-scheduler polynomial_decay` take the first rate of a list in the first epoch.
+
+    Without it: it takes the second (optim/lr_scheduler/polynomial_decay_schedule.py:62), and a list of two never has
+    the first. Goes when it counts from 0, as `fixed` does.
+    """
+    return original(self, epoch - 1)
 
 
 @mend(PolynomialDecayLRSchedule, "add_args")

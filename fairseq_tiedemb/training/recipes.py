@@ -39,8 +39,8 @@ def recipes_are_defaults(
     def with_recipe(parser: argparse.ArgumentParser) -> None:
         # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
         reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        reader.add_argument("--arch", "-a")
-        reader.add_argument("--optimizer")
+        for flags in (("--arch", "-a"), ("--optimizer",), ("--lr-scheduler",), ("--lr",)):
+            reader.add_argument(*flags)
         given = reader.parse_known_args(input_args)[0]
         model = extensions_of(models.ARCH_MODEL_REGISTRY.get(given.arch))
         parser.set_defaults(**(_recipe(model, given) | _equal_widths(model, input_args)))
@@ -54,9 +54,13 @@ def _recipe(model: Extensions, given: argparse.Namespace) -> dict[str, Any]:
     """Return the recipe of a command's model, without the optimizer's options if the command sets another optimizer.
 
     Criterions and schedules share options (`label_smoothing`, `warmup_updates`), but an optimizer's momentum is no
-    default for another optimizer. If the model's `recipe_yields`, setting an optimizer disables the whole recipe.
+    default for another optimizer. If the model's `recipe_yields`, setting an optimizer disables the whole recipe. The
+    epoch from which the rate falls is of the recipe's own rates: it would cut off a list of rates, and another
+    schedule, in silence.
     """
-    recipe = model.recipe
+    rates = [rate for rate in (given.lr or "").strip("[]").split(",") if rate.strip()]
+    is_own = given.lr_scheduler in (None, model.recipe.get("lr_scheduler")) and len(rates) < 2
+    recipe = {name: value for name, value in model.recipe.items() if is_own or name != "force_anneal"}
     if given.optimizer is not None and model.recipe_yields:
         _say_that_no_recipe_is_used(given.arch)
         return {}
