@@ -47,7 +47,6 @@ class HighwayLM(StreamLM):
             cfg.decoder_depth,
             dropout_i=cfg.dropout_inputs,
             dropout_h=cfg.dropout_states,
-            transform_bias=cfg.transform_bias,
         )
         outputs = VariationalDropout(cfg.dropout_outputs)
         return RecurrentDecoder(words, tables, stack, word_dropout=cfg.dropout_words, dropout_out=outputs)

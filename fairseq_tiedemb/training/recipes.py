@@ -59,8 +59,8 @@ def _recipe(model: Extensions, given: argparse.Namespace) -> dict[str, Any]:
     schedule, in silence.
     """
     rates = [rate for rate in (given.lr or "").strip("[]").split(",") if rate.strip()]
-    is_own = given.lr_scheduler in (None, model.recipe.get("lr_scheduler")) and len(rates) < 2
-    recipe = {name: value for name, value in model.recipe.items() if is_own or name != "force_anneal"}
+    has_other_rates = len(rates) > 1 or given.lr_scheduler not in (None, model.recipe.get("lr_scheduler"))
+    recipe = {name: value for name, value in model.recipe.items() if name != "force_anneal" or not has_other_rates}
     if given.optimizer is not None and model.recipe_yields:
         _say_that_no_recipe_is_used(given.arch)
         return {}
