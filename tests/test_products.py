@@ -357,7 +357,9 @@ def test_short_texts_attend_by_whole_products(dtype: torch.dtype, length: int, f
         found = torch.nn.functional.scaled_dot_product_attention(*given, mask)
         found.sum().backward()
     assert any("flash_attention" in event.key for event in seen.key_averages()) == fused
-    close = {"rtol": 1e-4, "atol": 1e-5} if dtype != torch.bfloat16 else {"rtol": 0.05, "atol": 0.05}
+    rounds = HERE()[1]["onednn"] > products.EXACT  # to bfloat16, on processors with AMX
+    is_close = dtype == torch.float64 or (dtype == torch.float32 and not rounds)
+    close = {"rtol": 1e-4, "atol": 1e-5} if is_close else {"rtol": 0.05, "atol": 0.05}
     for one, other in zip(
         [found, *(each.grad for each in given)], [expected, *(each.grad for each in exact)], strict=True
     ):
