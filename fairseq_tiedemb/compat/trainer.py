@@ -1,7 +1,6 @@
-"""Training: precision, averages, losses, messages."""
+"""Training: precision, averages, losses, learning rates."""
 
 import argparse
-import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -326,41 +325,3 @@ def norm_of_all_gradients() -> None:
 
     if not utils.multi_tensor_l2norm_available:
         utils.multi_tensor_l2norm_available, utils.multi_tensor_total_norm = True, total_norm
-
-
-@mend(Trainer, "load_checkpoint")
-def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-    """Show why a checkpoint cannot be loaded: a model's own error, or what does not fit.
-
-    Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
-    another size (trainer.py:597); likewise for another optimizer or criterion, and "KeyError: 'best'" for another
-    schedule. Goes when fairseq shows the reason.
-    """
-    try:
-        return original(self, filename, *args, **kwargs)
-    except AssertionError as error:
-        found = re.match(r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)", str(error))
-        if found is None:
-            raise
-        flag = "bf16, --fp16, or memory-efficient" if "FP16Optimizer" in found[0] else found[1].lower()
-        needs, got, use = f"{found[2]}, as in {filename}", found[3], "--reset-optimizer to begin without its state"
-        raise ValueError(f"--{flag}: needs {needs}; got {got}. Use {use}, or the same.") from None
-    except KeyError as error:
-        if error.args != ("best",):
-            raise
-        needs, got = f"the one that {filename} was trained with", self.cfg.lr_scheduler._name
-        raise ValueError(f"--lr-scheduler: needs {needs}; got {got}. Use it, or --reset-lr-scheduler.") from None
-    except Exception as error:
-        reason = error.__context__
-        if "parameter group" in str(error):
-            got, use = f"those of {filename}: {error}", "--reset-optimizer"
-            raise ValueError(f"--optimizer: needs the parameters of its state; got {got}. Use {use}.") from None
-        if "Cannot load model parameters" not in str(error):
-            raise
-        if isinstance(reason, ValueError):
-            raise reason from None
-        if ours := [line.strip() for line in str(reason).splitlines() if "; got " in line]:  # among torch's
-            raise ValueError(ours[0]) from None
-        got = " ".join(str(reason).split())[:400]
-        use = "the --arch and options of its training, or another --save-dir; for other tables, fairseq-tiedemb tie"
-        raise ValueError(f"{filename}: needs a checkpoint of the same model; got another ({got}). Use {use}.") from None
