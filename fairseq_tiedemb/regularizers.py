@@ -156,7 +156,7 @@ OVER_A_TABLE = ("an output layer that scores words by a table", "Use --output-la
 OURS = (
     Regularizer(
         name="cosine_regularization",
-        summary="gamma of the penalty gamma/V^2 sum of cos(w_i, w_j) over pairs on the mean loss; Gao et al.: 1",
+        summary="gamma of the penalty gamma/V^2 sum of cos(w_i, w_j) over pairs on the mean loss",
         source="Gao et al. 2019 (MLE-CosReg)",
         penalty=_of_rows(_mean_cosine),
         needs=OVER_A_TABLE,

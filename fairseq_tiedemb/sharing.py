@@ -273,7 +273,7 @@ OURS = (
     SharingMethod(
         name="fixnorm",
         summary="rows of norm 1 with a learned radius, and features of a learned length",
-        source="Nguyen & Chiang 2018; Nguyen & Salazar 2019 (FixNorm and ScaleNorm)",
+        source="Nguyen & Chiang 2018; Nguyen & Salazar 2019 (FixNorm and ScaleNorm), whose radius is fixed",
         input_scale=lambda n, own: own["radius"] * n.rsqrt(),
         input_parameters={"radius": lambda size, width: torch.ones(())},
         scale=torch.rsqrt,

@@ -59,9 +59,9 @@ class HighwayLM(StreamLM):
 
 # Sizes, dropout and training, and their sources: config/NAME.yaml.
 preset = partial(register_preset, HighwayLM, HighwayLMConfig)
-preset("highway_lm_8x890", 'Depth 8, untied; Press & Wolf 2016, table 5, "RHN + BD".')
+preset("highway_lm_8x890", 'Depth 8, untied; by its figures Press & Wolf 2016, table 5, "RHN + BD".')
 preset("highway_lm_8x890_wt", "Depth 8 with weight tying.", TYING)
 preset("highway_lm_9x860", "Depth 9, untied.")
-preset("highway_lm_9x860_wt", 'Depth 9 with weight tying; Press & Wolf 2016, table 5, "RHN + BD + WT".', TYING)
+preset("highway_lm_9x860_wt", 'Depth 9 with weight tying; by its figures Press & Wolf 2016, table 5, "RHN + BD + WT".', TYING)
 preset("highway_lm_10x830", "Depth 10, untied.")
 preset("highway_lm_10x830_wt", "Depth 10 with weight tying.", TYING)
