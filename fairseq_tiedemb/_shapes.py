@@ -48,10 +48,8 @@ def check_loss_inputs(
         needs, found = "shape (V, D), with at least one row, of floats", tuple(table_VD.shape)
         raise ValueError(f"table: needs {needs}; got {found} of {table_VD.dtype}. Use a matrix, or table.float().")
     size, width = table_VD.shape
-    if check_features(features_ND, width).dim() != 2:
-        needs = f"shape (N, {width})"
-        raise ValueError(f"features: needs {needs}; got {tuple(features_ND.shape)}. Use features.flatten(0, -2).")
-    check_target(target_N, len(features_ND), size)
+    check_features(features_ND, width)
+    check_pairs(features_ND, target_N, size)
     for name, term in terms.items():
         if term is not None and (not isinstance(term, Tensor) or term.shape != (size,)):
             got = tuple(term.shape) if isinstance(term, Tensor) else repr(term)
@@ -61,6 +59,14 @@ def check_loss_inputs(
         raise ValueError(f"similar: needs {needs}; got {got}. Use a row per token.")
     if soft_cap is not None and not 0 < soft_cap < math.inf:
         raise ValueError(f"soft_cap: needs a positive, finite number; got {soft_cap}. Use None for no cap.")
+
+
+def check_pairs(features_ND: Tensor, target_N: Tensor, size: int) -> None:
+    """Checks features (N, D) and their target tokens, (N,) of V (``size``); the ValueError names the first problem."""
+    if features_ND.dim() != 2:
+        got = tuple(features_ND.shape)
+        raise ValueError(f"features: needs shape (N, D), a row per token; got {got}. Use features.flatten(0, -2).")
+    check_target(target_N, len(features_ND), size)
 
 
 def check_target(target_N: Tensor, count: int, size: int) -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._shapes import check_features, check_table_size, check_target
+from ._shapes import check_features, check_pairs, check_table_size, check_target
 from .constants import NO_CONSTANTS, Constants
 from .head import Head, log_prob_by_loss
 from .kept import Keeping
@@ -262,7 +262,9 @@ class SharedEmbedding(Keeping, Head):
         """
         check_unset(options, ("label_smoothing", "z_loss", "augmented_loss"), "several target words a feature")
         check_target(target_N, len(rows_N), self.num_embeddings)
-        first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
+        places_N = torch.arange(len(rows_N), device=rows_N.device)
+        first_n = places_N.new_zeros(len(features_nD))
+        first_n.scatter_reduce_(0, rows_N.long(), places_N, "amin", include_self=False)
         of_first_n = self.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
         scores_N = self.rows(target_N).scores_one_by_one(self.mapped(features_nD).index_select(0, rows_N))
         losses_N = of_first_n[rows_N] + scores_N[first_n][rows_N] - scores_N
@@ -275,6 +277,9 @@ class SharedEmbedding(Keeping, Head):
         if self.feature_map is not None:
             name = f"feature map of {self.method!r}"
             features = check_features(self.feature_map(features), self.embedding_dim, name=name)
+        elif sharing_method(self.method).feature_map is not None:
+            needs = "a table that scores words"
+            raise ValueError(f"features: needs {needs}; got {self.method} with scores=False. Use scores=True.")
         return features if self.constants.logit_scale == 1 else features * self.constants.logit_scale
 
     def rows(self, words: Tensor, known: tuple[Tensor, Tensor | None] | None = None) -> ScoredRows:
@@ -296,7 +301,7 @@ class SharedEmbedding(Keeping, Head):
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logit of each target token (N,), computed from the target rows alone."""
-        check_target(target_N, len(features_ND), self.num_embeddings)
+        check_pairs(features_ND, target_N, self.num_embeddings)
         return self.rows(target_N).scores_one_by_one(self.mapped(features_ND))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:

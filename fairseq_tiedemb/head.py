@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ._shapes import check_target
+from ._shapes import check_pairs
 from .loss_options import check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .precision import exact
@@ -55,7 +55,7 @@ class Head(nn.Module):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), in float32 or more precise."""
         scores = self.scores(features_ND)
-        check_target(target_N, len(features_ND), scores.size(1))
+        check_pairs(features_ND, target_N, scores.size(1))
         return exact(scores).log_softmax(-1).gather(1, target_N.unsqueeze(1)).squeeze(1)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
@@ -70,7 +70,7 @@ class Head(nn.Module):
     ) -> OutputLoss:
         """``loss`` with several targets per feature vector.
 
-        ``rows_N`` has the row of ``features_nD`` for each target, not falling; each feature vector has a target.
+        ``rows_N`` has the row of ``features_nD`` for each target; each feature vector has a target.
         """
         return self.loss(features_nD.index_select(0, rows_N), target_N, options)
 

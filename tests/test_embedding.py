@@ -391,6 +391,14 @@ def test_a_frozen_table_scores_by_one_product() -> None:
     torch.testing.assert_close(scores, features @ table.weight.t())
 
 
+@pytest.mark.parametrize("method", ["fixnorm", "half-swap"])
+def test_a_table_without_a_feature_map_does_not_score(method: str) -> None:
+    table = SharedEmbedding(5, 4, None, method=method, scores=False)
+    assert table.embed(torch.tensor([3])).shape == (1, 4)
+    with pytest.raises(ValueError, match=f"features: needs a table that scores words; got {method} with scores=False"):
+        table.scores(torch.ones(2, 4))
+
+
 def test_an_unknown_method_is_refused_by_its_name_and_no_flag() -> None:
     with pytest.raises(ValueError, match="^sharing method: needs .*; got 'cosinus'. Use one of: plain, l2-input"):
         SharedEmbedding(7, 4, PAD, method="cosinus")

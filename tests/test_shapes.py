@@ -91,7 +91,7 @@ def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
         ({"table_VD": torch.ones(9, WIDTH).long()}, r"table: needs .* of floats; got \(9, 4\) of torch.int64"),
         ({"table_VD": torch.ones(0, WIDTH)}, r"table: needs shape \(V, D\).*; got \(0, 4\)"),
         ({"features_ND": torch.ones(3, 5)}, r"features: needs shape \(\*, 4\).*; got \(3, 5\)"),
-        ({"features_ND": torch.ones(3, 1, WIDTH)}, r"features: needs shape \(N, 4\); got \(3, 1, 4\)"),
+        ({"features_ND": torch.ones(3, 1, WIDTH)}, r"features: needs shape \(N, D\), .*; got \(3, 1, 4\)"),
         ({"target_N": TARGET[:2]}, r"target: needs shape \(3,\).*; got \(2,\)"),
         ({"target_N": TARGET.view(3, 1)}, r"target: needs shape \(3,\).*; got \(3, 1\)"),
         ({"target_N": TARGET.float()}, "target: needs token indices.*; got torch.float32"),

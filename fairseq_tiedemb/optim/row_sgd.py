@@ -12,6 +12,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..option_checks import Range, check_ranges, option
+from ..precision import exact
 from ..sparse_rows import sum_of_rows
 
 
@@ -19,7 +20,8 @@ def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
     """Rows (n, D) clipped to the norm ``max_norm``; unchanged for ``max_norm`` 0 and for tensors that are no matrix."""
     if not max_norm or rows.dim() != 2:
         return rows
-    return rows * (max_norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+    exact_rows = exact(rows)
+    return (exact_rows * (max_norm / exact_rows.norm(dim=1, keepdim=True)).clamp(max=1)).to(rows.dtype)
 
 
 class RowSGD(torch.optim.Optimizer):

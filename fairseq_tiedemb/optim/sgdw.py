@@ -32,9 +32,10 @@ class DecoupledSGD(torch.optim.SGD):
     def step(self, closure: Any = None) -> Any:
         loss = super().step(closure)
         for group in self.param_groups:
+            decay = group.get("decay", self.defaults["decay"])  # a state of torch's SGD has none
             for parameter in group["params"]:
-                if parameter.grad is not None and group["decay"]:
-                    parameter.mul_(1.0 - group["decay"])
+                if parameter.grad is not None and decay:
+                    parameter.mul_(1.0 - decay)
         return loss
 
 

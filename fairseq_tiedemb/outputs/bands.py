@@ -5,7 +5,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._shapes import check_target
+from .._shapes import check_pairs
 from ..constants import NO_CONSTANTS, Constants
 from ..embedding import SharedEmbedding, draw_norm_one_
 from ..head import Head
@@ -39,7 +39,7 @@ class Bands(Head):
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         layers = self.layers
-        check_target(target_N, len(features_ND), layers.cutoff[-1])
+        check_pairs(features_ND, target_N, layers.cutoff[-1])
         if not len(target_N):  # as of a process whose rows of the stream have ended
             return exact(features_ND).sum(1)
         scores, targets = layers(features_ND.unsqueeze(0), target_N.long())

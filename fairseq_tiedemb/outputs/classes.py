@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._shapes import check_target
+from .._shapes import check_pairs
 from ..embedding import SharedEmbedding
 from ..head import no_counts
 from ..precision import exact
@@ -112,7 +112,7 @@ class ClassBased(CountedHead):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), from the logits of their classes alone."""
         self.require_counts()
-        check_target(target_N, len(features_ND), len(self.class_of))
+        check_pairs(features_ND, target_N, len(self.class_of))
         class_N = self.class_of.index_select(0, target_N)
         # Positions of the targets with a class, sorted by class.
         order = class_N.argsort(stable=True)[int(class_N.eq(NONE).sum()) :]

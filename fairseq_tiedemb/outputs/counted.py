@@ -20,6 +20,9 @@ class CountedHead(Head):
         counts: counts of the tokens (V,); None if a checkpoint brings them.
         specials: indices of fairseq's special symbols.
         size: V, if the table has fewer rows than the vocabulary.
+
+    Raises:
+        ValueError: if the counts are not one a word, or one is below 0.
     """
 
     loss_is_its_own = True
@@ -32,6 +35,9 @@ class CountedHead(Head):
         super().__init__(table)
         self.specials = tuple(specials)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
+        if counts is not None and (counts.shape != unknown.shape or counts.lt(0).any()):
+            needs = f"one for each of {len(unknown)} words, none below 0"
+            raise ValueError(f"counts: needs {needs}; got {counts}. Use counts of the training text.")
         self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
 

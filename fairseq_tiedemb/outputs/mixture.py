@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from .._shapes import check_features, check_target
+from .._shapes import check_features, check_pairs
 from ..embedding import SharedEmbedding
 from ..head import Head, log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
@@ -46,7 +46,7 @@ class Mixture(Head):
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Cross entropy, with label smoothing; raises ValueError for z-loss and augmented loss."""
         self.check_options(options)
-        check_target(target_N, len(features_ND), self.table.num_embeddings)
+        check_pairs(features_ND, target_N, self.table.num_embeddings)
         features_NKD, log_prior_NK = self.parts(features_ND)
         return self.table.loss(features_NKD.flatten(0, 1), target_N, options, log_prior_NK=log_prior_NK)
 

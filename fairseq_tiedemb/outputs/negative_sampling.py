@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._shapes import check_target
+from .._shapes import check_pairs, check_target
 from ..embedding import SharedEmbedding
 from ..kept import Kept
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
@@ -44,7 +44,7 @@ class NegativeSampling(CountedHead):
         noise_for: one of ``NOISE_FOR``.
 
     Raises:
-        ValueError: if the counts are not one a word, or all are 0.
+        ValueError: if the counts are not one a word, one is below 0, or all are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
     3.1 (optimal s_w); Ji et al. 2016, section 4 (noise shared by a batch).
@@ -55,10 +55,9 @@ class NegativeSampling(CountedHead):
     def __init__(
         self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"
     ):
-        if counts.shape != (table.num_embeddings,) or not counts.gt(0).any():
-            needs = f"one for each of {table.num_embeddings} words, some above 0"
-            raise ValueError(f"counts: needs {needs}; got {counts}. Use counts of the training text.")
         super().__init__(table, counts, ())
+        if not counts.gt(0).any():
+            raise ValueError(f"counts: needs some above 0; got {counts}. Use counts of the training text.")
         self.negatives, self.power, self.noise_for = negatives, power, noise_for
         self._noise = Kept()
 
@@ -78,7 +77,7 @@ class NegativeSampling(CountedHead):
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """``loss_of_sets`` of targets with a feature of their own."""
-        check_target(target_N, len(features_ND), self.table.num_embeddings)
+        check_pairs(features_ND, target_N, self.table.num_embeddings)
         return self.loss_of_sets(features_ND, target_N, torch.arange(len(target_N), device=target_N.device), options)
 
     def loss_of_sets(

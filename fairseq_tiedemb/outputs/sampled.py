@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._shapes import check_target
+from .._shapes import check_pairs
 from ..embedding import SharedEmbedding
 from ..kept import Kept
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
@@ -65,7 +65,7 @@ class SampledHead(CountedHead):
     def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """The training loss of each target token (N,)."""
         count = len(features_ND)
-        check_target(target_N, count, len(self.counts))
+        check_pairs(features_ND, target_N, len(self.counts))
         noise = self.noise.draw((self.samples,) if self.shared else (count, self.samples))
         mapped_ND = self.table.mapped(features_ND)
         rows = self.table.rows(torch.cat((target_N, noise.flatten())))

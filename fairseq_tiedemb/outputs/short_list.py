@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._shapes import check_target
+from .._shapes import check_pairs, check_target
 from ..embedding import SharedEmbedding
 from ..head import log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
@@ -110,7 +110,7 @@ class ShortList(CountedHead):
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Cross entropy and the list's z-loss; raises ValueError for other loss options and unknown counts."""
         self.check_options(options)
-        check_target(target_N, len(features_ND), len(self.place_of))
+        check_pairs(features_ND, target_N, len(self.place_of))
         own, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of.index_select(0, target_N)
         cap = own.constants.logit_soft_cap
         loss = output_loss(mapped, own.rows, place_N, scale=own.scale, offset=own.offset, soft_cap=cap, options=options)

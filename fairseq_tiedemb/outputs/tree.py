@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._shapes import check_features, check_target
+from .._shapes import check_features, check_pairs
 from ..head import Head, no_counts
 from ..option_checks import OneOf, check_value
 from ..precision import exact
@@ -164,7 +164,7 @@ class Tree(Head):
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         check_features(features_ND, self.nodes.size(1))
-        check_target(target_N, len(features_ND), self.size)
+        check_pairs(features_ND, target_N, self.size)
         self.require_counts()
         rows = len(target_N) if torch.is_grad_enabled() else ROWS
         pairs = zip(features_ND.split(max(rows, 1)), target_N.split(max(rows, 1)), strict=True)

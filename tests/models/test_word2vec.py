@@ -303,7 +303,7 @@ def test_refused_elsewhere() -> None:
             with pytest.raises(ValueError, match=f"{flag}: needs 0 with .* got 0.1"):
                 model(**batch(model), loss_options=LossOptions(**{option: 0.1}))
     table = build().output.table
-    with pytest.raises(ValueError, match="counts: needs one for each of 11 words, some above 0; got"):
+    with pytest.raises(ValueError, match=r"counts: needs some above 0; got tensor\(\[0"):
         type(build().output.head)(table, torch.zeros(11), negatives=5, power=0.75)
 
 

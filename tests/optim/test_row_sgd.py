@@ -11,7 +11,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the optimiser)
-from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD
+from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, clip_rows
 from fairseq_tiedemb.sparse_rows import sum_of_rows
 
 
@@ -32,6 +32,11 @@ def test_rows_are_summed_as_torch_sums_them(words: list[int]) -> None:
     assert found.is_coalesced()
     assert torch.equal(found.indices(), expected.indices())
     torch.testing.assert_close(found.values(), expected.values())
+
+
+def test_norms_beyond_half_precision_are_clipped() -> None:
+    rows = torch.tensor([[4e4] * 4, [0.1] * 4], dtype=torch.float16)
+    assert torch.equal(clip_rows(rows, 1.0), torch.stack((torch.full_like(rows[0], 0.5), rows[1])))
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.1])

@@ -54,6 +54,15 @@ def test_groups_have_a_decay_of_their_own() -> None:
     assert [parameter[0].item() for parameter in (decaying, kept, later)] == pytest.approx([0.9, 1.0, 0.9])
 
 
+def test_a_state_of_torchs_sgd_goes_on_with_the_decay() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    ours = DecoupledSGD([weight], lr=0.5, momentum=0.0, decay=0.1)
+    ours.load_state_dict(torch.optim.SGD([weight], lr=0.25).state_dict())
+    weight.grad = torch.ones(2)
+    ours.step()
+    torch.testing.assert_close(weight.data, torch.full((2,), 0.75 * 0.9))
+
+
 @pytest.mark.parametrize(("option", "value"), [("weight_decay", -1e-7), ("weight_decay", 1.0), ("momentum", 1.5)])
 def test_refuses(option: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"--{option.replace('_', '-')}: needs a number in \[0, 1\); got {value}"):

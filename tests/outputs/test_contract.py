@@ -164,9 +164,10 @@ def test_biases_start_as_a_distribution(name: str) -> None:
     assert not any(bias.any() for bias in biases)
 
 
+@pytest.mark.parametrize("rows", [[0, 0, 0, 1, 1, 2, 2, 2], [2, 0, 1, 2, 2, 0, 1, 0]], ids=["in order", "in no order"])
 @with_probabilities
-def test_several_targets_of_a_feature_are_features_repeated(name: str) -> None:
-    head, h, rows = build(name), features(3), torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
+def test_several_targets_of_a_feature_are_features_repeated(name: str, rows: list[int]) -> None:
+    head, h, rows = build(name), features(3), torch.tensor(rows)
     expected = head.loss(h[rows], TARGET, PER_WORD).loss
     torch.testing.assert_close(head.loss_of_sets(h, TARGET, rows, PER_WORD).loss, expected)
     torch.testing.assert_close(head.loss_of_sets(h, TARGET, rows).loss, expected.sum())

@@ -1,5 +1,6 @@
 """Targets that are no words: every head and loss refuses them, with one message."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,9 @@ from torch import Tensor
 
 from fairseq_tiedemb import LossOptions
 from fairseq_tiedemb.outputs import NegativeSampling
+from fairseq_tiedemb.outputs.counted import CountedHead
 
-from .common import COUNTS, HEADS, SIZE, TARGET, features, table
+from .common import COUNTS, HEADS, SIZE, TARGET, WIDTH, features, table
 
 
 def losses(name: str, training: bool) -> list[Callable[[Tensor, Tensor], Any]]:
@@ -54,6 +56,22 @@ def test_targets_of_another_number_or_kind(name: str) -> None:
     loss = losses(name, training=True)[0]
     with pytest.raises(ValueError, match=r"target: needs shape \(8,\), one token per feature vector; got \(5,\)"):
         loss(features(), TARGET[:5])
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_features_that_are_no_matrix(name: str) -> None:
+    for compute in losses(name, training=True)[: -1 if name == "short-list" else None]:
+        for shape in ((1, 1, WIDTH), (8, 8, WIDTH)):
+            got = re.escape(f"({shape[0]}, {shape[1]}, ")
+            with pytest.raises(ValueError, match=rf"features: needs shape \(N, D\), a row per token; got {got}"):
+                compute(torch.ones(shape, dtype=torch.float64), TARGET[: shape[0]])
+
+
+@pytest.mark.parametrize("name", [name for name, head in HEADS.items() if isinstance(head(COUNTS), CountedHead)])
+def test_counts_that_are_none(name: str) -> None:
+    for counts, got in ((COUNTS[:-1], r"tensor\(\["), (COUNTS - 1000, r"tensor\(\[-")):
+        with pytest.raises(ValueError, match=f"counts: needs one for each of {SIZE} words, none below 0; got {got}"):
+            HEADS[name](counts)
 
 
 @pytest.mark.parametrize("noise_for", ["block", "centre", "pair", "full softmax"])
