@@ -262,9 +262,8 @@ class SharedEmbedding(Keeping, Head):
         """
         check_unset(options, ("label_smoothing", "z_loss", "augmented_loss"), "several target words a feature")
         check_target(target_N, len(rows_N), self.num_embeddings)
-        places_N = torch.arange(len(rows_N), device=rows_N.device)
-        first_n = places_N.new_zeros(len(features_nD))
-        first_n.scatter_reduce_(0, rows_N.long(), places_N, "amin", include_self=False)
+        all_N = torch.arange(len(rows_N), device=rows_N.device)
+        first_n = all_N.new_zeros(len(features_nD)).scatter_reduce_(0, rows_N.long(), all_N, "amin", include_self=False)
         of_first_n = self.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
         scores_N = self.rows(target_N).scores_one_by_one(self.mapped(features_nD).index_select(0, rows_N))
         losses_N = of_first_n[rows_N] + scores_N[first_n][rows_N] - scores_N
@@ -275,11 +274,11 @@ class SharedEmbedding(Keeping, Head):
         """Applies the feature map f and the scale of logits, (*, D) -> (*, D); raises ValueError for another width."""
         check_features(features, self.embedding_dim)
         if self.feature_map is not None:
-            name = f"feature map of {self.method!r}"
-            features = check_features(self.feature_map(features), self.embedding_dim, name=name)
+            features = self.feature_map(features)
+            check_features(features, self.embedding_dim, name=f"feature map of {self.method!r}")
         elif sharing_method(self.method).feature_map is not None:
-            needs = "a table that scores words"
-            raise ValueError(f"features: needs {needs}; got {self.method} with scores=False. Use scores=True.")
+            got = f"{self.method} with scores=False"
+            raise ValueError(f"features: needs a table that scores words; got {got}. Use scores=True.")
         return features if self.constants.logit_scale == 1 else features * self.constants.logit_scale
 
     def rows(self, words: Tensor, known: tuple[Tensor, Tensor | None] | None = None) -> ScoredRows:

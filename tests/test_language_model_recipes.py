@@ -18,7 +18,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from fairseq_tiedemb.models import _recipe, feedforward_lm, highway_lm, tied_lstm_lm
+from fairseq_tiedemb.models import _recipe
+from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from .conftest import USER_DIR
 
@@ -69,9 +70,8 @@ def test_files_are_read_as_hydra_reads_them() -> None:
 
 def test_every_preset_is_tested_and_has_its_recipe() -> None:
     assert {path.stem for path in CONFIG.glob("*_lm*.yaml")} == set(PRESETS)
-    modules = (tied_lstm_lm.__name__, highway_lm.__name__, feedforward_lm.__name__)
-    ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__ in modules}
-    assert ours - {"tied_lstm_lm", "highway_lm"} == set(PRESETS)
+    ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, StreamLM) and model.recipe}
+    assert ours == set(PRESETS)
 
 
 @pytest.mark.parametrize("preset", [*RECIPES, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW_RECIPES)])

@@ -80,6 +80,9 @@ class FusedAdam(torch.optim.Optimizer):
             grads.append(parameter.grad.to(weight).contiguous())  # type: ignore[union-attr]
             for moment in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient wrapper puts back the file's
                 state[moment] = state[moment].to(weight).contiguous()
+                if state[moment].shape != weight.shape:  # which the kernel does not check
+                    needs, got = f"moments of shape {tuple(weight.shape)}", tuple(state[moment].shape)
+                    raise ValueError(f"optimizer: needs {needs}; got {got}. Use --reset-optimizer, or its own state.")
         means, squares = ([state[moment] for state in states] for moment in ("exp_avg", "exp_avg_sq"))
         # One step counter per parameter, which the kernel increments.
         steps = list(torch.full((len(weights),), count - 1.0, device=weights[0].device))

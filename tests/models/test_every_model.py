@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.models import MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.constants import Constants
@@ -28,6 +29,12 @@ VOCABULARY = [word for word in range(len(WORDS)) if word != PAD]
 PADDED = torch.tensor([[4, 5], [6, PAD], [7, 8]])
 
 every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def test_every_family_is_here() -> None:
+    ours = {model.__module__ for model in MODEL_REGISTRY.values() if model.__module__.startswith("fairseq_tiedemb")}
+    names = (*(f"tied_{name}" for name, _ in FAMILIES.values()), *ATTENTION, *STREAMS)
+    assert ours - {MODEL_REGISTRY[name].__module__ for name in names} == {"fairseq_tiedemb.models.word2vec"}
 
 
 def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: Any) -> Any:

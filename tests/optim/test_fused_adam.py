@@ -161,6 +161,16 @@ def test_betas_that_are_none_are_refused(betas: str) -> None:
         build_optimizer(config(adam_betas=betas), [Parameter(torch.ones(2))])
 
 
+def test_moments_of_another_shape_are_refused() -> None:
+    longer, shorter = (torch.nn.Parameter(torch.ones(size)) for size in (4, 3))
+    optimizers = [FusedAdam([weight], **OPTIONS) for weight in (longer, shorter)]
+    longer.grad, shorter.grad = torch.ones(4), torch.ones(3)
+    optimizers[1].step()
+    optimizers[0].load_state_dict(optimizers[1].state_dict())
+    with pytest.raises(ValueError, match=r"optimizer: needs moments of shape \(4,\); got \(3,\)"):
+        optimizers[0].step()
+
+
 def test_sparse_gradients_are_refused() -> None:
     weight = Parameter(torch.ones(2, 2))
     weight.grad = torch.ones(2, 2).to_sparse()

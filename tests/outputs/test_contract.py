@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from fairseq_tiedemb import CountedHead, LossOptions, OutputHead, register_output_layer
 from fairseq_tiedemb.constants import Constants
+from fairseq_tiedemb.loss_options import RANGES
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, Head, OutputLayer
 
 from .common import COUNTS, HEADS, MARKS, SIZE, TARGET, WIDTH, features, gradients, slope, table
@@ -194,8 +195,9 @@ def test_every_parameter_has_a_gradient_without_words(name: str, training: bool)
 
 @every_head
 def test_losses_that_a_head_refuses(name: str) -> None:
-    head = build(name)
-    for option, value in (("label_smoothing", 0.1), ("z_loss", 0.2), ("augmented_loss", 0.3)):
+    head, terms = build(name), {"label_smoothing": 0.1, "z_loss": 0.2, "augmented_loss": 0.3}
+    assert terms.keys() == RANGES.keys() - {"augmented_temperature"}
+    for option, value in terms.items():
         options = replace(LossOptions(), **{option: value})
         if option in head.refuses:
             for compute in (head.loss, lambda h, target, options: OutputLayer(head).check_training(options)):
@@ -206,7 +208,9 @@ def test_losses_that_a_head_refuses(name: str) -> None:
             more = head.loss(h, TARGET, options).loss - head.loss(h, TARGET).loss
             torch.testing.assert_close(more, value * head.scores(h).logsumexp(1).square().sum())
         else:
-            assert head.loss(features(), TARGET, options).loss.isfinite()
+            h = features()
+            change = head.loss(h, TARGET, options).loss - head.loss(h, TARGET).loss
+            assert 1e-3 < change.abs() < 1e3
 
 
 @pytest.mark.parametrize(("dtype", "training"), [(torch.float16, True), (torch.bfloat16, False)])
