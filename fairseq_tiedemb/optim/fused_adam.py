@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ class FusedAdam(torch.optim.Optimizer):
     Steps and state dict match fairseq's ``adam``. torch's Adam adds eps after v is divided by 1 - b2^t, so the kernel
     gets eps / sqrt(1 - b2^t). Moments are float32 for half-precision parameters. ``betas`` is (b1, b2).
 
+    ValueError for an option out of range.
+
     Source: Kingma & Ba 2015, section 2, the faster form of algorithm 1; Loshchilov & Hutter 2019, algorithm 2.
     """
 
@@ -35,7 +38,8 @@ class FusedAdam(torch.optim.Optimizer):
     supports_flat_params = True
 
     def __init__(self, params: Any, *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        check_ranges(FusedAdamConfig, SimpleNamespace(adam_eps=eps, weight_decay=weight_decay))
+        super().__init__(params, {"lr": lr, "betas": _betas(betas), "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -104,11 +108,10 @@ class FusedAdamConfig(FairseqDataclass):
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FairseqFusedAdam(FairseqOptimizer):
-    """``FusedAdam`` for fairseq; raises ValueError for an option out of range."""
+    """``FusedAdam`` for fairseq."""
 
     def __init__(self, cfg: FusedAdamConfig, params: Any):
         super().__init__(cfg)
-        check_ranges(FusedAdamConfig, cfg)
         self._optimizer = FusedAdam(params, **self.optimizer_config)
 
     @property

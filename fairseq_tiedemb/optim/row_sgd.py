@@ -29,9 +29,12 @@ class RowSGD(torch.optim.Optimizer):
 
     A batch sums the gradients of its pairs. If most pairs share a row, such as the root of a tree, the sum equals
     hundreds of steps at once and diverges. ``clip_row_norm`` is c, for matrices only; 0 disables it.
+
+    ValueError if the clipping norm is negative or not finite.
     """
 
     def __init__(self, params: Any, *, lr: float, clip_row_norm: float = 0.0):
+        check_ranges(RowSGDConfig, SimpleNamespace(clip_row_norm=clip_row_norm))
         super().__init__(params, {"lr": lr, "clip_row_norm": clip_row_norm})
 
     @torch.no_grad()
@@ -66,17 +69,13 @@ class RowSGDConfig(FairseqDataclass):
 
 @register_optimizer("row_sgd", dataclass=RowSGDConfig)
 class FairseqRowSGD(FairseqOptimizer):
-    """``RowSGD`` for fairseq; also runs fairseq's gradient scaling and clipping on sparse gradients.
-
-    ValueError if the clipping norm is negative or not finite.
-    """
+    """``RowSGD`` for fairseq; also runs fairseq's gradient scaling and clipping on sparse gradients."""
 
     # Tasks read this to switch models to sparse gradients.
     takes_sparse_gradients = True
 
     def __init__(self, cfg: RowSGDConfig, params: Any):
         super().__init__(cfg)
-        check_ranges(RowSGDConfig, cfg)
         self._optimizer = RowSGD(params, **self.optimizer_config)
 
     @property

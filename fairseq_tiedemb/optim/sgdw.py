@@ -1,6 +1,7 @@
 """Stochastic gradient descent with decoupled weight decay."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,11 +19,14 @@ class DecoupledSGD(torch.optim.SGD):
 
         w <- w - lr * g;    w <- (1 - decay) w
 
+    ValueError if momentum or decay is not in [0, 1).
+
     Source: yaringal/BayesianRNN LM_code/main_new_dropout_SOTA.lua, where Gal & Ghahramani (2016) subtract weight decay
     after the step; Loshchilov & Hutter 2019, algorithm 1, with a schedule of 1 for the decay.
     """
 
     def __init__(self, params: Any, *, lr: float, momentum: float, decay: float):
+        check_ranges(SGDWConfig, SimpleNamespace(momentum=momentum, weight_decay=decay))
         super().__init__(params, lr=lr, momentum=momentum)
         self.defaults["decay"] = decay  # of groups to come
         for group in self.param_groups:
@@ -52,11 +56,10 @@ class SGDWConfig(FairseqDataclass):
 
 @register_optimizer("sgdw", dataclass=SGDWConfig)
 class FairseqSGDW(FairseqOptimizer):
-    """``DecoupledSGD`` for fairseq; raises ValueError if an option is out of range."""
+    """``DecoupledSGD`` for fairseq."""
 
     def __init__(self, cfg: SGDWConfig, params: Any):
         super().__init__(cfg)
-        check_ranges(SGDWConfig, cfg)
         self._optimizer = DecoupledSGD(params, **self.optimizer_config)
 
     @property

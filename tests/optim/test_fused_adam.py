@@ -171,6 +171,19 @@ def test_moments_of_another_shape_are_refused() -> None:
         optimizers[0].step()
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("betas", (0.9, 1.0), r"--adam-betas: needs two numbers in \[0, 1\); got \(0.9, 1.0\)"),
+        ("eps", 0.0, "--adam-eps: needs a number above 0; got 0.0"),
+        ("weight_decay", -0.1, "--weight-decay: needs a number from 0 on; got -0.1"),
+    ],
+)
+def test_options_that_are_refused_without_fairseq(option: str, value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FusedAdam([Parameter(torch.ones(2))], **{**OPTIONS, option: value})
+
+
 def test_sparse_gradients_are_refused() -> None:
     weight = Parameter(torch.ones(2, 2))
     weight.grad = torch.ones(2, 2).to_sparse()

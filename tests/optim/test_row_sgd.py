@@ -11,7 +11,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the optimiser)
-from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, clip_rows
+from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, RowSGD, clip_rows
 from fairseq_tiedemb.sparse_rows import sum_of_rows
 
 
@@ -135,3 +135,5 @@ def test_half_precision_cuts_rows_and_goes_on_from_one_flat_vector() -> None:
 def test_refused_norms(norm: float) -> None:
     with pytest.raises(ValueError, match=rf"--clip-row-norm: needs a number from 0 on; got {norm}\. Use 0"):
         optimizer(torch.nn.Parameter(torch.ones(2)), clip_row_norm=norm)
+    with pytest.raises(ValueError, match=f"--clip-row-norm: .* got {norm}"):
+        RowSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0, clip_row_norm=norm)
