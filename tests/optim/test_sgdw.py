@@ -67,8 +67,6 @@ def test_a_state_of_torchs_sgd_goes_on_with_the_decay() -> None:
 def test_refuses(option: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"--{option.replace('_', '-')}: needs a number in \[0, 1\); got {value}"):
         optimizer([torch.nn.Parameter(torch.ones(2))], **{option: value})
-    given = {"momentum": 0.0, "weight_decay": 0.0, option: value}
+    given = {"momentum": 0.0, "decay": 0.0, option.removeprefix("weight_"): value}
     with pytest.raises(ValueError, match=rf"--{option.replace('_', '-')}: .* got {value}"):
-        DecoupledSGD(
-            [torch.nn.Parameter(torch.ones(2))], lr=1.0, momentum=given["momentum"], decay=given["weight_decay"]
-        )
+        DecoupledSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0, **given)
