@@ -19,7 +19,7 @@ OTHER_WEIGHTS = set(
     """.split()
 )
 # How weights start, what is done to them in training alone, and lengths. Of a file of classes, a checkpoint has all
-# that it said.
+# that it said; `word2vec_output` is the former name of `output_layer`, as below.
 TRAINING = set(
     """
     class_file decoder_embed_path decoder_freeze_embed encoder_embed_path encoder_freeze_embed init_range
