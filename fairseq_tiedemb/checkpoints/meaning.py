@@ -27,6 +27,7 @@ class Choice:
     unset: bool | str | None = None
     implied_by: "Choice | None" = None  # another choice that turns this one on
     also: str | None = None  # another name of the value ``unset``
+    former: str | None = None  # a former option, whose values ``FORMER_OUTPUTS`` translates
 
     @property
     def flag(self) -> str:
@@ -36,6 +37,8 @@ class Choice:
     def value(self, model: type, cfg: Any) -> bool | str | None:
         """The value that the class of the preset, ``model``, and its options ``cfg`` choose."""
         given = getattr(cfg, self.option, None)
+        if self.former is not None:
+            given = FORMER_OUTPUTS.get(str(getattr(cfg, self.former, None)), given)
         if given is None or given in ("", self.also):
             given = self.unset
         if not isinstance(self.unset, bool):
@@ -50,7 +53,7 @@ SHARES_ALL = Choice(THREE_WAY, False)
 SHARING = (
     Choice("sharing_method", "plain"),
     # Bands have other shapes than one table, and --adaptive-softmax-cutoff implies them.
-    Choice("output_layer", "softmax", also="adaptive"),
+    Choice("output_layer", "softmax", also="adaptive", former="word2vec_output"),
     SHARES_ALL,
     Choice(TYING, False, implied_by=SHARES_ALL),
     Choice("projection", False),
@@ -108,18 +111,9 @@ def differences_of_settings(first: dict[str, Any], other: dict[str, Any]) -> Ite
     Options that a preset may set by its name are compared between models of one preset alone.
     """
     choices = [choice for choice in ALL if preset_of(first) == preset_of(other) or choice not in SET_BY_PRESETS]
-    return differences((object, _as_options(first)), (object, _as_options(other)), choices)
+    return differences((object, Namespace(**first)), (object, Namespace(**other)), choices)
 
 
 def preset_of(options: Mapping[str, Any]) -> str:
     """Returns the name of the preset that a model's settings choose."""
     return str(options.get("_name") or options.get("arch"))
-
-
-def _as_options(settings: dict[str, Any]) -> Namespace:
-    """Settings as attributes, with the output layer of word2vec under its present name."""
-    options = Namespace()
-    vars(options).update(settings)
-    if former := FORMER_OUTPUTS.get(str(settings.get("word2vec_output"))):
-        options.output_layer = former
-    return options

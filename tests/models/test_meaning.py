@@ -74,6 +74,11 @@ def model(name: str, **options: Any) -> SimpleNamespace:
         (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt", projection=True, projection_bias=True)),
         (model("zaremba_lm_small_wt"), model("zaremba_lm_small_wt", share_decoder_input_output_embed=True)),
         (model("lstm_nmt_twwt"), model("lstm_nmt", share_all_embeddings=True)),
+        # A checkpoint of before --output-layer.
+        (
+            model("word2vec_skipgram", word2vec_output="negative"),
+            model("word2vec_skipgram", output_layer="negative-sampling", word2vec_output=None),
+        ),
         (model("dl4mt_twwt", share_decoder_input_output_embed=True), model("dl4mt_twwt")),
         (model("transformer", decoder_attention_heads=4), model("tied_transformer", decoder_attention_heads=4)),
         (model("tied_transformer"), model("tied_transformer", activation_fn="relu")),  # was not kept once
