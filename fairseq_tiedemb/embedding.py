@@ -91,8 +91,7 @@ class SharedEmbedding(Keeping, Head):
         self.register_parameter("bias", nn.Parameter(self.weight.new_zeros(num_embeddings)) if bias else None)
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
         initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
-        # An empty ParameterDict would show in the printout of every model.
-        self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}
+        self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}  # an empty one would be printed
         if weight is None:
             self._draw_rows(std)
         else:
@@ -128,8 +127,9 @@ class SharedEmbedding(Keeping, Head):
 
     def reset_method(self) -> None:
         """Starts parameters of the method and its feature map anew, but those that Transformers has loaded."""
-        rows = nn.Parameter(self.weight.detach())
-        new = SharedEmbedding(self.num_embeddings, self.embedding_dim, None, method=self.method, weight=rows)
+        sizes = self.num_embeddings, self.embedding_dim
+        with torch.device("cpu"):  # while Transformers 4 loads a model, its rows are on "meta"
+            new = SharedEmbedding(*sizes, None, method=self.method, weight=nn.Parameter(torch.empty(sizes)))
         for name, own in self.named_parameters():
             if OF_METHOD.search(name) and not getattr(own, "_is_hf_initialized", False):
                 own.data.copy_(new.get_parameter(name).data)

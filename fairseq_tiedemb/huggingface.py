@@ -1,7 +1,10 @@
 """Shared embeddings in models of the library Transformers, which this module does not import."""
 
+import copy
+import dataclasses
 import functools
 import inspect
+import math
 from typing import Any, Literal
 
 import torch
@@ -9,19 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .constants import Constants
-from .embedding import SharedEmbedding
+from .embedding import OF_METHOD, SharedEmbedding
 from .losses import PLAIN_LOSS, LossOptions
 from .sharing import sharing_method
 
-# Settings of models that change the logits between the output embedding and the loss, or read them beside it, with the
-# values that do not: Gemma 2, RecurrentGemma, xLSTM, Cohere, Granite, Bamba, Falcon-H1, Chameleon.
-USES_OF_LOGITS = {
-    **dict.fromkeys(("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")),
-    **dict.fromkeys(("logit_scale", "logits_scaling", "lm_head_multiplier"), 1),
-    "vocabulary_map": None,
-    "z_loss_coefficient": 0,
-    "return_dict": True,  # else the logits are an entry of a tuple
-}
+# Settings by which models read their logits beside the loss (Bamba) or return a tuple, with the values that do not.
+USES_OF_LOGITS = {"z_loss_coefficient": 0, "return_dict": True}
+# Types of models with an encoder whose loss is the mean cross entropy of the labels, and nothing else.
+WITH_ENCODER = (
+    *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "longt5", "m2m_100", "marian", "mbart"),
+    *("mt5", "mvp", "pegasus", "pegasus_x", "plbart", "t5", "umt5"),
+)
+SCALES = ("scalar_embed_scale", "embed_scale")  # attributes of embeddings that scale their vectors: Gemma's, BART's
 IGNORED = -100  # the label of tokens that are not predicted
 
 
@@ -34,9 +36,10 @@ def for_transformers(
 ) -> Any:
     """Makes one table the input and the output embedding of a language model of Transformers, in place.
 
-    In training, with ``labels``, the loss of a language model is then computed from features and table, as in
-    ``output_loss``: the logits of a batch are never held at once, and ``logits`` of the result is None. In evaluation
-    and without labels the model returns logits.
+    In training, with ``labels``, the loss is then computed from features and table, as in ``output_loss``: the logits
+    of a batch are never held at once, and ``logits`` of the result is None. Scales, biases and soft caps of a model's
+    own logits are kept. In evaluation, without labels, and where a model does anything else with its logits, it
+    computes them. In models with an encoder, such as T5, BART and NLLB, the table is the input of both sides, too.
 
     The model's class becomes a subclass of its own, ``tied_class``. Its ``config`` names the method, so
     ``save_pretrained`` and ``from_pretrained`` of this class, or this function after that of the model's first class,
@@ -44,7 +47,7 @@ def for_transformers(
     method, such as a temperature, are read by ``tied_class`` alone.
 
     Args:
-        model: a language model without an encoder, and without a bias of its output.
+        model: a language model, or a model with an encoder whose two inputs are one table.
         method: name of a sharing method; None for the one in the model's config, or plain.
         rows: first rows of an untied model: those of its input or output, or their mean, which need training; "new"
             draws rows for a model that is to be trained from the start, as methods that divide by norms need it.
@@ -54,8 +57,8 @@ def for_transformers(
         The model.
 
     Raises:
-        ValueError: for a model without two embeddings of one size, whose output is more than a matrix, or for a
-            method or value of ``rows`` that does not exist.
+        ValueError: for a model without two embeddings of one size, whose encoder has another one, or whose output is
+            more than a matrix; for a method or value of ``rows`` that does not exist.
     """
     if rows not in ("input", "output", "mean", "new"):
         raise ValueError(f"rows: needs input, output, mean or new; got {rows!r}. Use input.")
@@ -64,11 +67,13 @@ def for_transformers(
     if isinstance(ours, SharedEmbedding):
         raise ValueError(f"model: needs embeddings of Transformers; got {name}, which has ours. Use it as it is.")
     shapes = [getattr(getattr(layer, "weight", None), "shape", None) for layer in (ours, theirs)]
-    has_encoder = getattr(model.config, "is_encoder_decoder", False)
-    if has_encoder or None in shapes or shapes[0] != shapes[1]:
+    if None in shapes or shapes[0] != shapes[1]:
         needs = "a language model with an input and an output embedding of one size"
-        got = "an encoder" if has_encoder else f"{shapes[0]} and {shapes[1]}"
-        raise ValueError(f"model: needs {needs}; got {name} with {got}. Use one like GPT-2.")
+        raise ValueError(f"model: needs {needs}; got {name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2.")
+    sides = [model.get_encoder(), model.get_decoder()] if getattr(model.config, "is_encoder_decoder", False) else []
+    if any(getattr(side.get_input_embeddings(), "weight", None) is not ours.weight for side in sides):
+        needs = "one table as input of encoder and decoder"
+        raise ValueError(f"model: needs {needs}; got {name} with two. Use a model with one dictionary, like T5.")
     if getattr(theirs, "bias", None) is not None:
         raise ValueError(f"model: needs an output without a bias; got {name}'s. Use another model.")
     if type(theirs).forward is not nn.Linear.forward:
@@ -95,9 +100,11 @@ def tied_class(base: Any) -> Any:
     ``tied_class(GPT2LMHeadModel).from_pretrained(folder)`` loads what ``for_transformers`` made, whatever the method.
     """
     takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)
+    names = [*inspect.signature(base.forward).parameters][1:]
 
     class Tied(base):
         loss_options = PLAIN_LOSS
+        computes_logits = False  # since it makes something of them that the loss cannot
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any):
             config.tie_word_embeddings = True
@@ -106,23 +113,36 @@ def tied_class(base: Any) -> Any:
 
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            output = self.get_output_embeddings()
-            table = output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
-            is_lean = takes_loss_function and self.training and kwargs.get("labels") is not None
-            if not is_lean or not self._has_the_loss_of_its_logits(kwargs):
+            output, given = self.get_output_embeddings(), dict(zip(names, args, strict=False)) | kwargs
+            output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
+            if not self.training or given.get("labels") is None or not self._has_the_loss_of_its_logits(given):
                 return super().forward(*args, **kwargs)
-            output.returns_features = True
-            self.loss_function = functools.partial(_loss_of_features, table, self.loss_options)
+            loss_of = functools.partial(_loss_of_features, output, self.loss_options)
+            output.is_asked = True
             try:
-                result = super().forward(*args, **kwargs)  # whose mapping would keep logits that are set to None
+                if takes_loss_function:
+                    self.loss_function = loss_of
+                    result = super().forward(**given)
+                else:
+                    result = super().forward(**given | _inputs_of(self, given))
+                    more = {"shift_labels": given["labels"], "num_items_in_batch": given.get("num_items_in_batch")}
+                    result["loss"] = loss_of(result.logits, given["labels"], **more)
+                # A new one: the old one's mapping would keep logits that are set to None.
                 return type(result)(**{name: value for name, value in result.items() if name != "logits"})
+            except _OtherLogits:
+                self.computes_logits = True
             finally:
-                output.returns_features = False
-                del self._loss_function
+                output.is_asked, output.features = False, None
+                self.__dict__.pop("_loss_function", None)
+            return super().forward(*args, **kwargs)
 
         def _has_the_loss_of_its_logits(self, given: dict[str, Any]) -> bool:
-            """Whether the loss is Transformers' own of the next word, and nothing else changes or reads the logits."""
-            if "_loss_function" in vars(self) or getattr(self.loss_function, "__name__", "") != "ForCausalLMLoss":
+            """Whether the loss is Transformers' own, and nothing else is known to read the logits."""
+            is_own = self.config.model_type in WITH_ENCODER
+            if takes_loss_function:
+                name = getattr(self.loss_function, "__name__", "")
+                is_own = "_loss_function" not in vars(self) and name == "ForCausalLMLoss"
+            if self.computes_logits or not is_own:
                 return False
             return all(
                 given.get(name, getattr(config, name, None)) in (None, neutral)
@@ -149,6 +169,7 @@ def tied_class(base: Any) -> Any:
             rows.weight = head.weight = nn.Parameter(table.weight.data, table.weight.requires_grad)
             self.set_input_embeddings(rows)
             self.set_output_embeddings(head)
+            _name_the_table(self, rows)
             try:
                 rows = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
                 resized = SharedEmbedding.from_module(rows, method=table.method, constants=table.constants)
@@ -170,8 +191,16 @@ def _new(base: Any) -> Any:  # for pickle, which does not find a class that a fu
     return tied_class(base).__new__(tied_class(base))
 
 
+class _OtherLogits(Exception):
+    """A model makes something of its logits that the loss cannot."""
+
+
 class _Output(nn.Module):
-    """The output embedding of a model of Transformers: the scores of a table, or features for its loss."""
+    """The output embedding of a model of Transformers: the scores of a table.
+
+    While it ``is_asked`` for ``features``, it keeps them, and returns a probe in place of scores: zeros, and numbers
+    from 0.01 to 10,000 of both signs, (1, 2, V), by which ``_logits_of`` sees what the model makes of its logits.
+    """
 
     table: SharedEmbedding
 
@@ -180,25 +209,93 @@ class _Output(nn.Module):
         self.__dict__["table"] = table  # hidden from torch's registry
         self.weight = table.weight  # under the name that Transformers ties and saves
         self.out_features, self.in_features = table.weight.shape
-        self.returns_features = False
+        self.is_asked = False
+        self.features: Any = None
 
     def forward(self, features: Tensor) -> Tensor:
-        return features if self.returns_features else self.table.scores(features)
+        if not self.is_asked:
+            return self.table.scores(features)
+        self.features = features
+        return self.probe()
+
+    def probe(self) -> Tensor:
+        numbers = torch.logspace(-2, 4, self.out_features, device=self.weight.device)
+        numbers[1::2] *= -1
+        return torch.stack((torch.zeros_like(numbers), numbers)).unsqueeze(0)
+
+
+def _logits_of(output: _Output, made: Tensor) -> SharedEmbedding:
+    """A copy of the table, with its parameters, whose logits are what a model makes of the table's scores z.
+
+    They are c tanh(s z / c) or s z + b, with numbers that the model shows by what it ``made`` of the probe. Raises
+    _OtherLogits for anything else.
+    """
+    table, z = output.table, output.probe()[0, 1].double()
+    if made.shape != (1, 2, len(z)):
+        raise _OtherLogits
+    bias, y = made.detach()[0].double()
+    y, largest = y - bias, bias.abs().max().item()
+    s, c = (y[-1] / z[-1]).item(), None
+    if not torch.allclose(y, s * z, rtol=1e-5, atol=1e-5 * (1 + largest)):
+        s, c = (y[0] / z[0]).item(), y.abs().max().item()
+        if largest or not c or not torch.allclose(y, c * (s * z / c).tanh(), rtol=1e-5):
+            raise _OtherLogits
+    is_scaled, method = not math.isclose(s, 1, rel_tol=1e-5), sharing_method(table.method)
+    if not s > 0 or (is_scaled and (method.offset or method.feature_map)):  # whose scores are no product with features
+        raise _OtherLogits
+    own = copy.copy(table)
+    scale = table.constants.logit_scale * (s if is_scaled else 1)
+    own.constants = dataclasses.replace(table.constants, logit_scale=scale, logit_soft_cap=c)
+    if largest:
+        own._parameters = {**table._parameters, "bias": bias}
+    return own
+
+
+def _inputs_of(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The decoder's inputs of a model with an encoder, by which it computes no loss, in place of labels."""
+    labels, config = given["labels"], model.config
+    words = given.get("decoder_input_ids")
+    if words is None and given.get("decoder_inputs_embeds") is None:
+        if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+            words = model.prepare_decoder_input_ids_from_labels(labels)
+        else:
+            words = F.pad(labels, (1, 0), value=config.decoder_start_token_id)[:, :-1]
+            words = words.masked_fill(words == IGNORED, config.pad_token_id)
+    return {"labels": None, "decoder_input_ids": words, "use_cache": False}
 
 
 def _table_of(embedding: Any, method: str) -> SharedEmbedding:
-    """A table with the rows of an input embedding, and its scale (Gemma's sqrt(D))."""
-    constants = Constants(embedding_scale=float(getattr(embedding, "scalar_embed_scale", 1.0)))
+    """A table with the rows of an input embedding, and its scale (sqrt(D), say)."""
+    scale = next((float(getattr(embedding, name)) for name in SCALES if hasattr(embedding, name)), None)
+    if scale == 1:
+        size, width = embedding.weight.shape
+        plain = nn.Embedding(size, width, padding_idx=embedding.padding_idx, device="meta")
+        plain.weight, embedding = embedding.weight, plain
+    constants = Constants(embedding_scale=1.0 if scale is None else scale)
     return SharedEmbedding.from_module(embedding, method=method, constants=constants)
 
 
 def _share(model: Any, table: SharedEmbedding) -> None:
     model.set_input_embeddings(table)
     model.set_output_embeddings(_Output(table))
+    _name_the_table(model, table)
+
+
+def _name_the_table(model: Any, table: nn.Module) -> None:
+    """Tells Transformers, which saves a tensor once, all names of a method's parameters in models with an encoder."""
+    first, *others = [name for name, module in model.named_modules(remove_duplicate=False) if module is table]
+    before, own = model._tied_weights_keys or {}, [key for key, _ in table.named_parameters() if OF_METHOD.search(key)]
+    names = {f"{other}.{key}": f"{first}.{key}" for other in others for key in own}
+    kept = [name for name in before if not OF_METHOD.search(name)]
+    if not isinstance(before, dict):  # before version 5
+        model._tied_weights_keys = [*kept, *names]
+    elif names or len(kept) < len(before):
+        model._tied_weights_keys = {name: before[name] for name in kept} | names
+        model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
 
 
 def _loss_of_features(
-    table: SharedEmbedding,
+    output: _Output,
     options: LossOptions,
     logits: Tensor,
     labels: Tensor,
@@ -208,14 +305,16 @@ def _loss_of_features(
     shift_labels: Tensor | None = None,
     **__: Any,
 ) -> Tensor:
-    """Transformers' loss of a causal language model, where ``logits`` are features (B, T, D)."""
-    shape, name = logits.shape[:-1], "labels" if shift_labels is None else "shift_labels"
-    target = F.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
-    if target.shape != shape and (shift_labels is None or target.numel() != shape.numel()):  # flat, say
+    """Transformers' loss of a language model, of the output's features (B, T, D); ``logits`` is made of its probe."""
+    features_BTD = output.features
+    shape, is_shifted = features_BTD.shape[:-1], shift_labels is not None
+    target: Any = shift_labels if is_shifted else F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    if target.shape != shape and not (is_shifted and target.numel() == shape.numel()):  # flat, say
         needs, got = f"shape {tuple(shape)}, that of the features", tuple(target.shape)
+        name = "shift_labels" if is_shifted and target is not labels else "labels"
         raise ValueError(f"{name}: needs {needs}; got {got}. Use one for each token, {ignore_index} for none.")
-    target_N = target.flatten().to(logits.device)
+    table, target_N = _logits_of(output, logits), target.flatten().to(features_BTD.device)
     words_N = target_N.ne(ignore_index).nonzero().squeeze(1)
-    features_ND = logits.flatten(0, -2).index_select(0, words_N)
+    features_ND = features_BTD.flatten(0, -2).index_select(0, words_N)
     loss = table.loss(features_ND, target_N.index_select(0, words_N), options).loss
     return loss / (len(words_N) if num_items_in_batch is None else num_items_in_batch)

@@ -2,12 +2,13 @@
 
 import copy
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, for_transformers
 from fairseq_tiedemb.huggingface import USES_OF_LOGITS, tied_class
@@ -27,6 +28,8 @@ def build(name: str, **options: Any) -> Any:
         rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
         options = {"n_embd": WIDTH, "n_layer": 2, "n_head": 2, "bos_token_id": None, "eos_token_id": None, **rates}
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=SIZE, n_positions=32, **options))
+    if name in WITH_ENCODER:
+        return build_with_encoder(name, **options)
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2}
     config = getattr(transformers, f"{name}Config")(
         vocab_size=SIZE, hidden_size=WIDTH, intermediate_size=24, pad_token_id=0, **heads, **options
@@ -34,12 +37,50 @@ def build(name: str, **options: Any) -> Any:
     return getattr(transformers, f"{name}ForCausalLM")(config)
 
 
-MODELS = [("GPT2", {}), ("Llama", {"tie_word_embeddings": True}), ("Gemma2", {})]
+def build_with_encoder(name: str, **options: Any) -> Any:
+    """A small model with an encoder; what adds a bias to its logits has one that is not 0."""
+    sizes = {"d_model": WIDTH, "vocab_size": SIZE, "pad_token_id": 0, "decoder_start_token_id": 2}
+    sizes |= {"tie_word_embeddings": True, **options}
+    if name.endswith("T5"):
+        sizes |= {"d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    else:
+        for side in ("encoder", "decoder"):
+            sizes |= {f"{side}_layers": 2, f"{side}_ffn_dim": 24, f"{side}_attention_heads": 2}
+        sizes |= {"max_position_embeddings": 32, "bos_token_id": 1, "eos_token_id": 3, "forced_eos_token_id": None}
+        rates = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+        sizes |= dict.fromkeys(rates, 0.0)
+    if name == "LED":
+        sizes |= {
+            "attention_window": [4, 4],
+            "max_encoder_position_embeddings": 32,
+            "max_decoder_position_embeddings": 32,
+        }
+    model = getattr(transformers, WITH_ENCODER[name])(getattr(transformers, f"{name}Config")(**sizes))
+    if hasattr(model, "final_logits_bias"):
+        model.final_logits_bias.normal_()
+    return model
+
+
+WITH_ENCODER = {
+    **{name: f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5", "Bart", "MBart", "M2M100", "Pegasus")},
+    **{name: f"{name}ForConditionalGeneration" for name in ("LED", "PLBart", "Mvp", "Blenderbot", "LongT5")},
+    "Marian": "MarianMTModel",
+}
+MODELS = [
+    ("GPT2", {}),
+    ("Llama", {"tie_word_embeddings": True}),
+    ("Gemma2", {"final_logit_softcapping": 2.0}),
+    ("Cohere", {"logit_scale": 0.25}),
+    ("Granite", {"logits_scaling": 3.0, "tie_word_embeddings": True}),
+    *((name, {}) for name in WITH_ENCODER),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), MODELS)
 def test_a_plain_table_trains_and_scores_as_the_model_does(name: str, options: dict[str, Any]) -> None:
     stock = build(name, **options)
+    with torch.no_grad():
+        stock.get_input_embeddings().weight.mul_(20)  # for logits that a cap changes
     ours = for_transformers(copy.deepcopy(stock))
     losses = []
     for model in (stock, ours):
@@ -47,11 +88,12 @@ def test_a_plain_table_trains_and_scores_as_the_model_does(name: str, options: d
         losses.append(model(TEXT, labels=LABELS))
         losses[-1].loss.backward()
     torch.testing.assert_close(losses[1].loss, losses[0].loss)
-    # Gemma caps its logits before the loss, so that it needs them.
-    assert (losses[1].logits is None) == ("logits" not in losses[1]) == (name != "Gemma2")
+    assert losses[1].logits is None
+    assert "logits" not in losses[1]
     for parameter, other in zip(ours.parameters(), stock.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(ours.eval()(TEXT).logits, stock.eval()(TEXT).logits)
+    given = {"decoder_input_ids": TEXT} if name in WITH_ENCODER else {}
+    torch.testing.assert_close(ours.eval()(TEXT, **given).logits, stock.eval()(TEXT, **given).logits)
     evaluated = ours(TEXT, labels=LABELS)
     torch.testing.assert_close(evaluated.loss, losses[0].loss)
     assert evaluated.logits.shape == (*TEXT.shape, SIZE)
@@ -67,12 +109,37 @@ def test_logits_that_a_model_uses_are_computed(setting: str, neutral: float | No
         assert (model(TEXT, labels=LABELS).logits is None) == (value == neutral)
 
 
-def test_logits_that_a_part_of_the_settings_changes_are_computed() -> None:
-    """Models of texts and pictures have the text's settings apart."""
-    model = for_transformers(build("Llama")).train()
-    assert model(TEXT, labels=LABELS).logits is None
-    model.config.text_config = transformers.LlamaConfig(final_logit_softcapping=5.0)
-    assert model(TEXT, labels=LABELS).logits is not None
+@pytest.mark.parametrize("method", ["cosine", "distance", "fixnorm", "scaled-words"])
+@pytest.mark.parametrize(("name", "options"), MODELS[2:4] + [("Bart", {})])
+def test_every_method_trains_by_what_the_model_makes_of_its_scores(
+    name: str, options: dict[str, Any], method: str
+) -> None:
+    model = for_transformers(build(name, **options), method, rows="new").train()
+    trained = model(TEXT, labels=LABELS)
+    # A scaled score is that of scaled features only where these are a factor of it.
+    assert (trained.logits is None) == (name != "Cohere" or method in ("cosine", "scaled-words"))
+    logits, labels = model.eval()(TEXT, labels=LABELS).logits, LABELS
+    logits, labels = (logits, labels) if name in WITH_ENCODER else (logits[:, :-1], labels[:, 1:])
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    torch.testing.assert_close(trained.loss, expected)
+
+
+@pytest.mark.parametrize(
+    "use", [lambda logits: logits + logits.square(), lambda logits: logits[..., :-1], lambda logits: -logits]
+)
+def test_logits_of_which_a_model_makes_anything_else_are_computed(use: Callable[[Tensor], Tensor]) -> None:
+    class Odd(transformers.LlamaForCausalLM):
+        def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Any:
+            logits = use(self.lm_head(self.model(input_ids).last_hidden_state))
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=logits.size(-1))
+            return transformers.modeling_outputs.CausalLMOutputWithPast(loss=loss, logits=logits)
+
+    stock = Odd(build("Llama", tie_word_embeddings=True).config)
+    model = for_transformers(copy.deepcopy(stock)).train()
+    for _ in range(2):
+        result = model(TEXT, LABELS.clamp(max=SIZE - 2))
+        assert result.logits is not None
+        torch.testing.assert_close(result.loss, stock(TEXT, LABELS.clamp(max=SIZE - 2)).loss)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -103,7 +170,7 @@ def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("labels", [LABELS[:, :4], LABELS[:1]])
-def test_labels_of_another_shape_are_refused(labels: torch.Tensor) -> None:
+def test_labels_of_another_shape_are_refused(labels: Tensor) -> None:
     model, got = for_transformers(build("GPT2")).train(), rf"\({len(labels)}, {labels.size(1)}\)"
     with pytest.raises(ValueError, match=rf"^labels: needs shape \(3, 9\), .*; got {got}"):
         model(TEXT, labels=labels)
@@ -161,6 +228,30 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
         torch.testing.assert_close(theirs.eval()(TEXT).logits, model(TEXT).logits)
     if not table.method_parameters:
         torch.testing.assert_close(for_transformers(theirs).eval()(TEXT).logits, model(TEXT).logits)
+
+
+@pytest.mark.parametrize("method", ["plain", "fixnorm", "scaled-words"])
+@pytest.mark.parametrize("name", ["T5", "Bart"])
+def test_a_saved_model_with_an_encoder_is_the_same_again(name: str, method: str, tmp_path: Path) -> None:
+    model = for_transformers(build(name), method, rows="new").train()
+    model(TEXT, labels=LABELS).loss.backward()
+    for parameter in model.get_input_embeddings().parameters():
+        assert parameter.grad is not None
+        parameter.data.add_(0.3)
+    for size in (SIZE, SIZE + 3):
+        table = model.resize_token_embeddings(size)
+        assert model.get_encoder().get_input_embeddings() is model.get_decoder().get_input_embeddings() is table
+        model.save_pretrained(tmp_path)
+        again = tied_class(getattr(transformers, WITH_ENCODER[name])).from_pretrained(tmp_path)
+        assert again.get_encoder().get_input_embeddings() is again.get_input_embeddings()
+        torch.testing.assert_close(
+            again.eval()(TEXT, decoder_input_ids=TEXT).logits, model.eval()(TEXT, decoder_input_ids=TEXT).logits
+        )
+    if method == "plain":
+        theirs = getattr(transformers, WITH_ENCODER[name]).from_pretrained(tmp_path)
+        torch.testing.assert_close(
+            theirs.eval()(TEXT, decoder_input_ids=TEXT).logits, model(TEXT, decoder_input_ids=TEXT).logits
+        )
 
 
 @pytest.mark.parametrize("method", ["scaled", "scaled-words", "scaled-cosine", "fixnorm"])
@@ -251,9 +342,8 @@ def test_what_cannot_be_tied_is_refused() -> None:
     model.lm_head = type("Halved", (nn.Linear,), {"forward": lambda self, x: x / 2})(WIDTH, SIZE, bias=False)
     with pytest.raises(ValueError, match=r"needs an output that is a matrix alone .*; got GPT2LMHeadModel's Halved"):
         for_transformers(model)
-    model = build("GPT2")
-    model.config.is_encoder_decoder = True
-    with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with an encoder\."):
+    model = build("Marian", share_encoder_decoder_embeddings=False, decoder_vocab_size=SIZE)
+    with pytest.raises(ValueError, match=r"one table as input of encoder and decoder; got MarianMTModel with two\."):
         for_transformers(model)
     model = build("GPT2")
     model.set_input_embeddings(type("Strange", (nn.Embedding,), {"forward": lambda self, x: x})(SIZE, WIDTH))
