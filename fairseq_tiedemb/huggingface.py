@@ -58,7 +58,7 @@ def for_transformers(
 
     Raises:
         ValueError: for a model without two embeddings of one size, whose encoder has another one, or whose output is
-            more than a matrix; for a method or value of ``rows`` that does not exist.
+            more than a matrix and a bias; for a method or value of ``rows`` that does not exist.
     """
     if rows not in ("input", "output", "mean", "new"):
         raise ValueError(f"rows: needs input, output, mean or new; got {rows!r}. Use input.")
@@ -74,10 +74,8 @@ def for_transformers(
     if any(getattr(side.get_input_embeddings(), "weight", None) is not ours.weight for side in sides):
         needs = "one table as input of encoder and decoder"
         raise ValueError(f"model: needs {needs}; got {name} with two. Use a model with one dictionary, like T5.")
-    if getattr(theirs, "bias", None) is not None:
-        raise ValueError(f"model: needs an output without a bias; got {name}'s. Use another model.")
     if type(theirs).forward is not nn.Linear.forward:
-        needs, got = "an output that is a matrix alone (nn.Linear)", f"{name}'s {type(theirs).__name__}"
+        needs, got = "an output that is a matrix, and a bias at most (nn.Linear)", f"{name}'s {type(theirs).__name__}"
         raise ValueError(f"model: needs {needs}; got {got}. Use another model.")
     table = _table_of(ours, method)
     with torch.no_grad():
@@ -165,6 +163,7 @@ def tied_class(base: Any) -> Any:
             if new_num_tokens is None and not args and not kwargs:
                 return table
             rows, head = nn.Embedding(table.num_embeddings, table.embedding_dim), nn.Linear(1, 1, bias=False)
+            head.bias = self.get_output_embeddings().bias
             rows.padding_idx = table.padding_idx
             rows.weight = head.weight = nn.Parameter(table.weight.data, table.weight.requires_grad)
             self.set_input_embeddings(rows)
@@ -196,16 +195,18 @@ class _OtherLogits(Exception):
 
 
 class _Output(nn.Module):
-    """The output embedding of a model of Transformers: the scores of a table.
+    """The output embedding of a model of Transformers: the scores of a table, and a bias if the model has one.
 
     While it ``is_asked`` for ``features``, it keeps them, and returns a probe in place of scores: zeros, and numbers
     from 0.01 to 10,000 of both signs, (1, 2, V), by which ``_logits_of`` sees what the model makes of its logits.
     """
 
     table: SharedEmbedding
+    bias: Any
 
-    def __init__(self, table: SharedEmbedding):
+    def __init__(self, table: SharedEmbedding, bias: nn.Parameter | None):
         super().__init__()
+        self.register_parameter("bias", bias)
         self.__dict__["table"] = table  # hidden from torch's registry
         self.weight = table.weight  # under the name that Transformers ties and saves
         self.out_features, self.in_features = table.weight.shape
@@ -213,10 +214,9 @@ class _Output(nn.Module):
         self.features: Any = None
 
     def forward(self, features: Tensor) -> Tensor:
-        if not self.is_asked:
-            return self.table.scores(features)
-        self.features = features
-        return self.probe()
+        self.features = features if self.is_asked else None
+        scores = self.probe() if self.is_asked else self.table.scores(features)
+        return scores if self.bias is None else scores + self.bias
 
     def probe(self) -> Tensor:
         numbers = torch.logspace(-2, 4, self.out_features, device=self.weight.device)
@@ -243,11 +243,11 @@ def _logits_of(output: _Output, made: Tensor) -> SharedEmbedding:
     is_scaled, method = not math.isclose(s, 1, rel_tol=1e-5), sharing_method(table.method)
     if not s > 0 or (is_scaled and (method.offset or method.feature_map)):  # whose scores are no product with features
         raise _OtherLogits
-    own = copy.copy(table)
+    own: Any = copy.copy(table)
     scale = table.constants.logit_scale * (s if is_scaled else 1)
     own.constants = dataclasses.replace(table.constants, logit_scale=scale, logit_soft_cap=c)
-    if largest:
-        own._parameters = {**table._parameters, "bias": bias}
+    if largest or made.requires_grad:
+        own._parameters = {**table._parameters, "bias": made[0, 0]}
     return own
 
 
@@ -277,7 +277,7 @@ def _table_of(embedding: Any, method: str) -> SharedEmbedding:
 
 def _share(model: Any, table: SharedEmbedding) -> None:
     model.set_input_embeddings(table)
-    model.set_output_embeddings(_Output(table))
+    model.set_output_embeddings(_Output(table, getattr(model.get_output_embeddings(), "bias", None)))
     _name_the_table(model, table)
 
 

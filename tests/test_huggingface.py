@@ -34,7 +34,10 @@ def build(name: str, **options: Any) -> Any:
     config = getattr(transformers, f"{name}Config")(
         vocab_size=SIZE, hidden_size=WIDTH, intermediate_size=24, pad_token_id=0, **heads, **options
     )
-    return getattr(transformers, f"{name}ForCausalLM")(config)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    if getattr(model.lm_head, "bias", None) is not None:
+        nn.init.normal_(model.lm_head.bias)
+    return model
 
 
 def build_with_encoder(name: str, **options: Any) -> Any:
@@ -72,6 +75,7 @@ MODELS = [
     ("Gemma2", {"final_logit_softcapping": 2.0}),
     ("Cohere", {"logit_scale": 0.25}),
     ("Granite", {"logits_scaling": 3.0, "tie_word_embeddings": True}),
+    ("Phi", {"tie_word_embeddings": True, "resid_pdrop": 0.0}),
     *((name, {}) for name in WITH_ENCODER),
 ]
 
@@ -231,27 +235,25 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["plain", "fixnorm", "scaled-words"])
-@pytest.mark.parametrize("name", ["T5", "Bart"])
-def test_a_saved_model_with_an_encoder_is_the_same_again(name: str, method: str, tmp_path: Path) -> None:
-    model = for_transformers(build(name), method, rows="new").train()
+@pytest.mark.parametrize("name", ["T5", "Bart", "Phi"])
+def test_a_saved_model_with_an_encoder_or_a_bias_is_the_same_again(name: str, method: str, tmp_path: Path) -> None:
+    stock, given = build(name), {"decoder_input_ids": TEXT} if name in WITH_ENCODER else {}
+    model = for_transformers(copy.deepcopy(stock), method, rows="new").train()
     model(TEXT, labels=LABELS).loss.backward()
     for parameter in model.get_input_embeddings().parameters():
         assert parameter.grad is not None
         parameter.data.add_(0.3)
     for size in (SIZE, SIZE + 3):
         table = model.resize_token_embeddings(size)
-        assert model.get_encoder().get_input_embeddings() is model.get_decoder().get_input_embeddings() is table
+        assert not given or model.get_encoder().get_input_embeddings() is table
+        assert not given or model.get_decoder().get_input_embeddings() is table
+        logits = model.eval()(TEXT, **given).logits
         model.save_pretrained(tmp_path)
-        again = tied_class(getattr(transformers, WITH_ENCODER[name])).from_pretrained(tmp_path)
-        assert again.get_encoder().get_input_embeddings() is again.get_input_embeddings()
-        torch.testing.assert_close(
-            again.eval()(TEXT, decoder_input_ids=TEXT).logits, model.eval()(TEXT, decoder_input_ids=TEXT).logits
-        )
+        again = tied_class(type(stock)).from_pretrained(tmp_path).eval()
+        assert not given or again.get_encoder().get_input_embeddings() is again.get_input_embeddings()
+        torch.testing.assert_close(again(TEXT, **given).logits, logits)
     if method == "plain":
-        theirs = getattr(transformers, WITH_ENCODER[name]).from_pretrained(tmp_path)
-        torch.testing.assert_close(
-            theirs.eval()(TEXT, decoder_input_ids=TEXT).logits, model(TEXT, decoder_input_ids=TEXT).logits
-        )
+        torch.testing.assert_close(type(stock).from_pretrained(tmp_path).eval()(TEXT, **given).logits, logits)
 
 
 @pytest.mark.parametrize("method", ["scaled", "scaled-words", "scaled-cosine", "fixnorm"])
@@ -333,14 +335,11 @@ def test_what_cannot_be_tied_is_refused() -> None:
         for_transformers(model, rows="both")
     with pytest.raises(ValueError, match="got 'no-method'"):
         for_transformers(model, "no-method")
-    model.lm_head = nn.Linear(WIDTH, SIZE)
-    with pytest.raises(ValueError, match="needs an output without a bias; got GPT2LMHeadModel's"):
-        for_transformers(model)
     model.lm_head = nn.Linear(WIDTH, SIZE + 1, bias=False)
     with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with .*50, 16.* and .*51, 16"):
         for_transformers(model)
     model.lm_head = type("Halved", (nn.Linear,), {"forward": lambda self, x: x / 2})(WIDTH, SIZE, bias=False)
-    with pytest.raises(ValueError, match=r"needs an output that is a matrix alone .*; got GPT2LMHeadModel's Halved"):
+    with pytest.raises(ValueError, match=r"needs an output that is a matrix, .*; got GPT2LMHeadModel's Halved"):
         for_transformers(model)
     model = build("Marian", share_encoder_decoder_embeddings=False, decoder_vocab_size=SIZE)
     with pytest.raises(ValueError, match=r"one table as input of encoder and decoder; got MarianMTModel with two\."):
