@@ -239,8 +239,11 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
 def test_a_saved_model_with_an_encoder_or_a_bias_is_the_same_again(name: str, method: str, tmp_path: Path) -> None:
     stock, given = build(name), {"decoder_input_ids": TEXT} if name in WITH_ENCODER else {}
     model = for_transformers(copy.deepcopy(stock), method, rows="new").train()
+    output = model.get_output_embeddings()
+    if output.bias is not None:
+        nn.init.zeros_(output.bias)
     model(TEXT, labels=LABELS).loss.backward()
-    for parameter in model.get_input_embeddings().parameters():
+    for parameter in {*model.get_input_embeddings().parameters(), *output.parameters()}:
         assert parameter.grad is not None
         parameter.data.add_(0.3)
     for size in (SIZE, SIZE + 3):
