@@ -30,9 +30,8 @@ from .test_to_ctranslate2 import (
     sentences,
     write_checkpoint,
 )
-from .test_to_fairseq import FOLDED as SCALING
+from .test_to_fairseq import FOLDED
 
-FOLDED = [name for name in SCALING if name != "half-swap"]  # `make_it_end` needs a feature in its place
 needs_transformers = pytest.mark.skipif(
     "not __import__('importlib.util').util.find_spec('transformers')",
     reason="needs transformers: pip install transformers sacremoses",
