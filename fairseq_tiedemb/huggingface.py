@@ -294,6 +294,7 @@ def _name_the_table(model: Any, table: nn.Module) -> None:
         model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
 
 
+@torch.compiler.disable  # which would compile it anew for each copy of the table
 def _loss_of_features(
     output: _Output,
     options: LossOptions,

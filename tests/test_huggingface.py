@@ -306,6 +306,18 @@ def test_what_a_method_has_learnt_stays_beside_fewer_words(monkeypatch: pytest.M
         assert values.tolist() == torch.full_like(values, 3.0).tolist()
 
 
+def test_a_compiled_model_trains_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """torch warns of a number that is read in what it compiles."""
+    model = for_transformers(build("Llama")).train()
+    losses = [model(TEXT, labels=LABELS).loss]
+    compiled = torch.compile(model, backend="eager")
+    for _ in range(3):
+        losses.append(compiled(TEXT, labels=LABELS).loss)
+        losses[-1].backward()
+    torch.testing.assert_close(losses[1:], losses[:1] * 3)
+    assert not [record for record in caplog.records if record.name.startswith("torch._dynamo")]
+
+
 def test_half_precision_trains() -> None:
     model = for_transformers(build("Llama"), "cosine").bfloat16().train()
     loss = model(TEXT, labels=LABELS).loss
