@@ -99,6 +99,8 @@ def tied_class(base: Any) -> Any:
     """
     takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)
     names = [*inspect.signature(base.forward).parameters][1:]
+    # Here, since it imports torch's compiler, which would compile the loss anew for each copy of the table.
+    loss_of_features = torch.compiler.disable(_loss_of_features)
 
     class Tied(base):
         loss_options = PLAIN_LOSS
@@ -115,7 +117,7 @@ def tied_class(base: Any) -> Any:
             output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
             if not self.training or given.get("labels") is None or not self._has_the_loss_of_its_logits(given):
                 return super().forward(*args, **kwargs)
-            loss_of = functools.partial(_loss_of_features, output, self.loss_options)
+            loss_of = functools.partial(loss_of_features, output, self.loss_options)
             output.is_asked = True
             try:
                 if takes_loss_function:
@@ -294,7 +296,6 @@ def _name_the_table(model: Any, table: nn.Module) -> None:
         model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
 
 
-@torch.compiler.disable  # which would compile it anew for each copy of the table
 def _loss_of_features(
     output: _Output,
     options: LossOptions,
