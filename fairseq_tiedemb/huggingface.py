@@ -99,12 +99,12 @@ def tied_class(base: Any) -> Any:
     """
     takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)
     names = [*inspect.signature(base.forward).parameters][1:]
-    # Here, since it imports torch's compiler, which would compile the loss anew for each copy of the table.
+    # torch would compile the loss anew for each copy of the table. Its compiler is imported here, not with the package.
     loss_of_features = torch.compiler.disable(_loss_of_features)
 
     class Tied(base):
         loss_options = PLAIN_LOSS
-        computes_logits = False  # since it makes something of them that the loss cannot
+        computes_logits = False  # whether the model makes something of its logits that the loss cannot
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any):
             config.tie_word_embeddings = True

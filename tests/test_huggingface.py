@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, for_transformers
+from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, for_transformers, huggingface
 from fairseq_tiedemb.huggingface import USES_OF_LOGITS, tied_class
 from fairseq_tiedemb.sharing import SHARING_METHODS, ScaleNorm
 
@@ -53,11 +53,8 @@ def build_with_encoder(name: str, **options: Any) -> Any:
         rates = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
         sizes |= dict.fromkeys(rates, 0.0)
     if name == "LED":
-        sizes |= {
-            "attention_window": [4, 4],
-            "max_encoder_position_embeddings": 32,
-            "max_decoder_position_embeddings": 32,
-        }
+        sizes |= {f"max_{side}_position_embeddings": 32 for side in ("encoder", "decoder")}
+        sizes["attention_window"] = [4, 4]
     model = getattr(transformers, WITH_ENCODER[name])(getattr(transformers, f"{name}Config")(**sizes))
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias.normal_()
@@ -66,7 +63,10 @@ def build_with_encoder(name: str, **options: Any) -> Any:
 
 WITH_ENCODER = {
     **{name: f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5", "Bart", "MBart", "M2M100", "Pegasus")},
-    **{name: f"{name}ForConditionalGeneration" for name in ("LED", "PLBart", "Mvp", "Blenderbot", "LongT5")},
+    **{
+        name: f"{name}ForConditionalGeneration" for name in ("LED", "PLBart", "Mvp", "Blenderbot", "LongT5", "PegasusX")
+    },
+    **{name: f"{name}ForConditionalGeneration" for name in ("BlenderbotSmall", "BigBirdPegasus")},
     "Marian": "MarianMTModel",
 }
 MODELS = [
@@ -111,6 +111,19 @@ def test_logits_that_a_model_uses_are_computed(setting: str, neutral: float | No
     for value in (neutral, 5.0):
         setattr(model.config, setting, value)
         assert (model(TEXT, labels=LABELS).logits is None) == (value == neutral)
+
+
+def test_all_types_with_an_encoder_are_tested() -> None:
+    types = {getattr(transformers, f"{name}Config").model_type for name in WITH_ENCODER}
+    assert types == {*huggingface.WITH_ENCODER}
+
+
+def test_logits_that_a_part_of_the_settings_uses_are_computed() -> None:
+    """Models of texts and pictures have the text's settings apart."""
+    model = for_transformers(build("Llama")).train()
+    assert model(TEXT, labels=LABELS).logits is None
+    model.config.text_config = transformers.LlamaConfig(z_loss_coefficient=5.0)
+    assert model(TEXT, labels=LABELS).logits is not None
 
 
 @pytest.mark.parametrize("method", ["cosine", "distance", "fixnorm", "scaled-words"])
