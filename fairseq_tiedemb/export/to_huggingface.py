@@ -112,15 +112,16 @@ def _fsmt(weights: dict[str, Tensor], model: Any, task: Any, options: Mapping[st
     # --max-len-b and an end, beside the start.
     search = {**SEARCH, **OF_TRANSLATION, "max_length": 1 + min(201, model.max_decoder_positions())}
     files: dict[str, Any] = {"config.json": config, "generation_config.json": search}
-    about = ", with its tokenizer"
+    about, use = ", with its tokenizer", ": --bpe-codes FILE would make one"
+    has_codes = not any(word.startswith("\u2581") for word in source.symbols)  # as SentencePiece marks words
     if codes is not None:
         files |= {"vocab-src.json": _pieces(source), "vocab-tgt.json": _pieces(target), "merges.txt": _merges(codes)}
         files["tokenizer_config.json"] = {"tokenizer_class": "FSMTTokenizer", "langs": languages, **SPECIAL}
     elif source.symbols == target.symbols:
         files |= _tokenizer(source, "$A", "</s>")
-        about = ", with a tokenizer of segmented text: --bpe-codes FILE would make one of raw text"
+        about = ", with a tokenizer of segmented text" + f"{use} of raw text" * has_codes
     else:
-        about = ", without a tokenizer: --bpe-codes FILE would make one"
+        about = ", without a tokenizer" + use * has_codes
     twice = ", its decoder's table twice" if not tied and torch.equal(*others) else ""
     named = {f"model.{key}": weights[key] for key in weights if not tied or key not in (TABLES[0], TABLES[2])}
     return Folder(named, files, f"FSMT, {'tied' if tied else 'untied'}{twice}{about}")

@@ -167,12 +167,16 @@ def test_the_tokenizer_cuts_as_the_training_did(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path, parallel_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    for language, words in (("src", "cba"), ("tgt", "abcde")):
-        (data / f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
+    pieces = shutil.copytree(data, tmp_path / "pieces")
+    of_sentencepiece = "\N{LOWER ONE EIGHTH BLOCK}a"
+    for folder, source, target in ((data, "cba", "abcde"), (pieces, [of_sentencepiece], [of_sentencepiece])):
+        for language, words in (("src", source), ("tgt", target)):
+            (folder / f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
     flags = ("--arch", "transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
     for folder, sharing, said in (
         (data, [DECODER], "FSMT, untied, its decoder's table twice, without a tokenizer: --bpe-codes FILE would make"),
         (parallel_data, [ALL], "FSMT, tied, with a tokenizer of segmented text: --bpe-codes FILE would make one"),
+        (pieces, [ALL], "FSMT, tied, with a tokenizer of segmented text\n"),
     ):
         untrained(tmp_path / "model.pt", folder, *flags, *sharing)
         export(tmp_path / "model.pt", tmp_path / f"out-{folder.name}")
@@ -196,6 +200,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], list[str], str]] = {
     ),
     "codes": (LM, ["--bpe-codes", "codes"], "--bpe-codes: needs a translation model, FSMT there; got codes for XGLM"),
     "old codes": (TIED_TRANSFORMER, ["--bpe-codes", "old"], "--bpe-codes: needs lines of two .*; got 'o </w>' in li"),
+    "binary codes": (TIED_TRANSFORMER, ["--bpe-codes", "spm.model"], "--bpe-codes: needs UTF-8 .*spm.model .*'utf-8'"),
     "no codes": (TIED_TRANSFORMER, ["--bpe-codes", "words"], "--bpe-codes: needs lines of two .*; got 'a' in line 1"),
     "quantization": (LM, ["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8. Leave it out"),
 }
@@ -221,6 +226,7 @@ def test_what_no_class_has_is_refused(
     Path("codes").write_text("a b\n")
     Path("old").write_text("l\u00a0 b\no </w>\n")
     Path("words").write_text("a\n")
+    Path("spm.model").write_bytes(b"\n\xc0")
     untrained(Path("model.pt"), lm_data if "language_modeling" in flags else parallel_data, *flags)
     err = cli("export", "model.pt", "out", "--to", "huggingface", *options, status=2).err
     assert re.search(message, err), err
