@@ -247,8 +247,10 @@ def test_an_untied_start_of_a_tied_model_is_refused(
     message = (
         "--share-all-embeddings: needs .* one table for encoder.* and decoder.*; got two that differ. Use the options"
     )
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(ValueError, match=f"^{message} of its training, or fairseq-tiedemb tie.$"):
         train(parallel_data, *NMT, "--share-all-embeddings", "--finetune-from-model", tied, *tuned)
+    cli("tie", tied, tmp_path / "three.pt", "--share-all-embeddings")
+    train(parallel_data, *NMT, "--share-all-embeddings", "--finetune-from-model", tmp_path / "three.pt", *tuned)
 
 
 def test_merged_dictionaries_are_merged_again(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:

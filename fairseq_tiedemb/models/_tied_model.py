@@ -199,7 +199,7 @@ class TiedModel(BaseFairseqModel):
             if not (same_shape and torch.allclose(entry, other.to(entry), rtol=0.0, atol=0.0, equal_nan=True)):
                 one_side = key.partition(".")[0] == known.partition(".")[0]
                 flag, needs = flag_of(TYING if one_side else THREE_WAY), f"one table for {known} and {key}"
-                use = "the options of its training"
+                use = "the options of its training, or fairseq-tiedemb tie"
                 raise ValueError(f"{flag}: needs a checkpoint with {needs}; got two that differ. Use {use}.")
 
 

@@ -1,7 +1,9 @@
 """Ties the tables of an untied model, and unties those of a tied one."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from fairseq import tasks
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
@@ -11,42 +13,59 @@ from fairseq_tiedemb.checkpoints.table_names import is_table
 from fairseq_tiedemb.option_checks import flag_of
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
-# Parts of a tied decoder that are the same table; a model has one of the outputs.
-SHARED = ("decoder.embed_tokens.", "decoder.output_projection.", "decoder.output.")
+# Parts of a tied model that are the same table, by role; a decoder has one of the outputs.
+SHARED = {
+    "encoder.embed_tokens.": "source",
+    "decoder.embed_tokens.": "input",
+    "decoder.output_projection.": "output",
+    "decoder.output.": "output",
+}
 # Options by which tables are no longer two matrices (V, D) of one basis.
 REFUSED = ("embedding_rank", "adaptive_softmax_cutoff", "adaptive_input")
 SHARING = (TYING, THREE_WAY, MERGED, "tie_adaptive_weights", "tie_adaptive_proj")
 
 
-def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
+def tie(trained: Trained, way: str, *, three_way: bool = False) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of a model whose input and output share a table, and what the table is.
 
     Args:
-        trained: a model of two tables.
-        way: "mean" of both, "input" or "output". What one of the tables alone has, such as a bias, is kept.
+        trained: a model of several tables.
+        way: "mean" of the tables, or the one for "input" or "output" of the decoder, or "source". What one of the
+            tables alone has, such as a bias, is kept.
+        three_way: whether the encoder's input shares it, too.
 
     Raises:
         ValueError: if the tables are one already, or cannot be.
     """
-    weights = trained.model.state_dict()
+    weights, sharing = trained.model.state_dict(), THREE_WAY if three_way else TYING
+    roles = {name: role for name, role in SHARED.items() if three_way or role != "source"}
+    tables = {role: weights[f"{name}weight"] for name, role in roles.items() if f"{name}weight" in weights}
+    if three_way and "source" not in tables:
+        got = f"{trained.path}, without an encoder's table"
+        raise ValueError(f"{flag_of(sharing)}: needs a translation model; got {got}. Leave it out.")
     for option in REFUSED:
         if value := trained.used(option):
             got = f"{flag_of(option)} {value}"
             raise ValueError(f"CHECKPOINT: needs two tables of all words in one basis; got {got}. Use a new training.")
-    if _shares(weights) or trained.used(TYING):  # fairseq's `lstm` has its one table under one name
+    is_one = len({table.data_ptr() for table in tables.values()}) == 1 if three_way else _shares(weights)
+    if is_one or trained.used(sharing):  # fairseq's `lstm` has its one table under one name
         raise ValueError(f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as is.")
-    if not any(f"{name}weight" in weights for name in SHARED[1:]):
+    if "output" not in tables:
         needs, use = "an output table that this command knows", "a new training"
         raise ValueError(f"CHECKPOINT: needs {needs}; got {trained.path}, without one. Use {use}.")
-    changes = {TYING: True}
+    changes = {sharing: True}
     tied = trained.built(trained.task, **changes)
-    shapes = [weights[f"{name}weight"].shape for name in SHARED if f"{name}weight" in weights]
+    shapes = [table.shape for table in tables.values()]
     for place, needs in ((1, "input and output vectors of one width"), (0, "input and output tables of as many words")):
         if len({shape[place] for shape in shapes}) > 1:
             got = " and ".join(str(shape[place]) for shape in shapes)
             raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use a new training.")
-    state = trained.start(tied, lambda old: {key: _tied(old, key, way) for key in tied.state_dict()}, model=changes)
-    return state, f"input and output are one table, by --from {way}; it needs training with {flag_of(TYING)}"
+
+    def convert(old: Weights) -> Weights:
+        return {key: _tied(old, key, way, roles) for key in tied.state_dict()}
+
+    about = f"input and output are one table, by --from {way}; it needs training with {flag_of(sharing)}"
+    return trained.start(tied, convert, model=changes), "source, " * three_way + about
 
 
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
@@ -72,10 +91,11 @@ def _shares(weights: Weights) -> bool:
     return len(set(places)) < len(places)
 
 
-def _tied(old: Weights, key: str, way: str) -> Tensor:
-    """An entry of the tied model; where input and output have it, both are used as ``way`` says."""
-    part = next((key.removeprefix(name) for name in SHARED if key.startswith(name)), None)
-    both = [old[name + part] for name in SHARED if part is not None and name + part in old]
-    if len(both) < 2:
-        return both[0] if both else old[key]
-    return (both[0] + both[1]) / 2 if way == "mean" else both[way == "output"]
+def _tied(old: Weights, key: str, way: str, roles: Mapping[str, str]) -> Tensor:
+    """An entry of the tied model; where several of its tables have it, they are used as ``way`` says."""
+    part = next((key.removeprefix(name) for name in roles if key.startswith(name)), None)
+    if part is None:
+        return old[key]
+    entries = {role: old[name + part] for name, role in roles.items() if name + part in old}
+    apart = {entry.data_ptr(): entry for entry in entries.values()}  # a decoder's one table counts once
+    return entries[way] if way in entries else torch.stack([*apart.values()]).mean(0)

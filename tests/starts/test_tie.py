@@ -13,7 +13,7 @@ from fairseq_tiedemb.sharing import SHARING_METHODS
 from ..conftest import Cli
 from ..crossing import crossed
 from ..untrained import write_checkpoint
-from .test_extend import ALL, BANDS, DECODER, LM, OLD, SIZES, STREAM, TRANSLATION, folder_of, loaded, scores
+from .test_extend import ALL, BANDS, DECODER, LM, OF_ENCODER, OLD, SIZES, STREAM, TRANSLATION, folder_of, loaded, scores
 
 TEXT = list("abcdabdc")
 TIED: dict[str, tuple[Any, ...]] = {
@@ -77,6 +77,40 @@ def test_the_shared_table_is_made_of_both(
         assert torch.equal(new["decoder.output.bias"], old["decoder.output.bias"])
 
 
+ATTENTION = ("--arch", "lstm_nmt", *TRANSLATION[2:8], "--decoder-out-embed-dim", 8, *OF_ENCODER[:2])
+OF_THREE = {
+    "transformer": (TRANSLATION, "--sharing-method", "scaled-words"),
+    "fairseq's": (("--arch", "transformer", *TRANSLATION[2:]),),
+    "attention": (ATTENTION, "--sharing-method", "distance"),
+    "tied decoder": (TRANSLATION, DECODER),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [*((name, "mean") for name in OF_THREE), *(("transformer", way) for way in ("input", "output", "source"))],
+)
+def test_one_table_is_made_of_all_three(name: str, way: str, tmp_path: Path, cli: Cli) -> None:
+    flags, *method = OF_THREE[name]
+    (model, _), (tied, task) = made(tmp_path, (*flags, *method), "tie", ALL, "--from", way)
+    old, new = model.state_dict(), tied.state_dict()
+    names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+    names += [key for key in new if re.fullmatch(r"decoder\.output(_projection)?\.weight", key)]
+    assert len(names) == 3
+    assert len({new[each].data_ptr() for each in names}) == 1
+    source, first, last = (old[each] for each in names)
+    whole = (source + first) / 2 if name == "tied decoder" else (source + first + last) / 3
+    expected = {"mean": whole, "input": first, "output": last, "source": source}[way]
+    torch.testing.assert_close(new[names[0]], expected)
+    for key in new.keys() & old.keys():
+        if "embed_tokens" not in key and "output" not in key:
+            assert torch.equal(new[key], old[key])
+    assert tied.decoder.embed_tokens is tied.encoder.embed_tokens
+    assert scores(tied, task, TEXT, OLD).isfinite().all()
+    refusal = cli("tie", tmp_path / "out.pt", tmp_path / "again.pt", ALL, status=2).err
+    assert re.search("needs an untied model; got .*out.pt, whose tables are one. Use it", refusal)
+
+
 def test_tied_tables_that_were_untied_come_together_again(tmp_path: Path) -> None:
     before, _ = made(tmp_path, (*STREAM, DECODER, "--sharing-method", "scaled"), "untie")
     assert main(["tie", str(tmp_path / "out.pt"), str(tmp_path / "again.pt")]) == 0
@@ -121,6 +155,31 @@ REFUSALS = {
     ),
     "bands of both": ("untie", (*LM, *SIZES, *BANDS), "decoder.project_out_dim.weight of .*; got none in .*model.pt"),
 }
+
+
+@pytest.mark.parametrize(
+    ("flags", "command", "message"),
+    [
+        (TRANSLATION, ("--from", "source"), "--from: needs --share-all-embeddings; got source without it. Use both"),
+        (TIED["lstm"], (ALL,), "--share-all-embeddings: needs a translation model; got .*model.pt, without an encoder"),
+        (
+            TRANSLATION,
+            (ALL,),
+            "CHECKPOINT: needs a model that can change so; got .*model.pt, .* one dictionary for both",
+        ),
+        ((*TRANSLATION[:-8], *OF_ENCODER[2:], "--encoder-embed-dim", 4), (ALL,), "got .*model.pt, .*embed-dim"),
+    ],
+)
+def test_tables_of_three_roles_that_cannot_be_one(
+    flags: tuple[Any, ...], command: tuple[str, ...], message: str, tmp_path: Path, cli: Cli
+) -> None:
+    data = folder_of(tmp_path / "data", OLD)
+    if "one dictionary" in message:
+        (data / "dict.src.txt").write_text("g 1\n")
+    write_checkpoint(tmp_path / "model.pt", data, *flags)
+    error = cli("tie", tmp_path / "model.pt", tmp_path / "out.pt", *command, status=2).err
+    assert re.search(message, error), error
+    assert not (tmp_path / "out.pt").exists()
 
 
 @pytest.mark.parametrize("name", REFUSALS)
