@@ -25,7 +25,13 @@ from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
-from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv1dTBC, DynamicConv_scripatable
+from fairseq.modules import (
+    AdaptiveInput,
+    AdaptiveSoftmax,
+    CharacterTokenEmbedder,
+    DynamicConv1dTBC,
+    DynamicConv_scripatable,
+)
 from fairseq.nan_detector import NanDetector
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -345,6 +351,26 @@ def test_amp_divides_gradients_by_the_loss_scale_once() -> None:
     assert optimizer.clip_grad_norm(0.0).item() == 3.0
     optimizer.step()
     assert weight.item() == -2.0
+
+
+@pytest.mark.parametrize("kind", ["bands", "characters"])
+def test_words_are_embedded_under_autocast(kind: str) -> None:
+    words = Dictionary()
+    for word in ("ab", "ba", "c", "cab"):
+        words.add_symbol(word)
+    torch.manual_seed(1)
+    if kind == "bands":
+        embed: torch.nn.Module = AdaptiveInput(len(words), words.pad(), 8, 2.0, 8, [5, len(words)])
+    else:
+        embed = CharacterTokenEmbedder(words, [(1, 8), (2, 8)], 4, 8, 2)
+    tokens = torch.tensor([[4, 5, 6, words.eos()], [7, 4, words.eos(), words.pad()]])
+    alone = embed(tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = embed(tokens)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, alone)
+    found.sum().backward()
+    assert all(weight.grad is not None for weight in embed.parameters())
 
 
 @pytest.mark.parametrize("count", [1, 2])

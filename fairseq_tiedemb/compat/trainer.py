@@ -13,7 +13,7 @@ from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
 from fairseq.models.fairseq_encoder import FairseqEncoder
-from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, CharacterTokenEmbedder, DynamicConv_scripatable
 from fairseq.modules.unfold import unfold1d
 from fairseq.nan_detector import NanDetector
 from fairseq.optim.amp_optimizer import AMPOptimizer
@@ -70,6 +70,18 @@ def amp_follows_its_flags(original: Any, self: AMPOptimizer, cfg: Any, *args: An
     window = cfg.common.amp_scale_window
     grown = {} if window is None else {"growth_interval": window}
     self._grad_scaler = torch.amp.GradScaler("cuda", init_scale=cfg.common.amp_init_scale, **grown)
+
+
+@mend(AdaptiveInput, "forward")
+@mend(CharacterTokenEmbedder, "forward")
+def words_embedded_in_float32(original: Any, self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Embed words by adaptive bands or by their characters in float32 under `--amp`.
+
+    Without it: RuntimeError at the first batch, since values in half precision are put into a tensor of float32
+    (modules/adaptive_input.py:80, modules/character_token_embedder.py:149). Goes when fairseq casts them.
+    """
+    with torch.autocast(next(self.parameters()).device.type, enabled=False):
+        return original(self, *args, **kwargs)
 
 
 @mend(EMA, "_step_internal")
