@@ -21,9 +21,15 @@ END = re.compile(r'  File "([^"\n]+)", line .*?\n\w*(?:Error|Exception): (.*)', 
 # The form that all refusals have, and how fairseq's own begin.
 OURS = re.compile(r".*needs? .*; (?:got|found) .*", re.DOTALL)
 BEGINNINGS = "--[a-z]|Must specify batch size |Size of sample |Dataset not found: |DiverseBeamSearch requires "
-BEGINNINGS += "|min_len |Could not infer language pair|optimizer is required|Model file not found: "
-BEGINNINGS += r"|\[Errno 2\] No such file or directory: '[^\n]*/dict[^/\n]*\.txt'"
-FAIRSEQS = re.compile(f"(?:{BEGINNINGS}).*", re.DOTALL)
+BEGINNINGS += "|min_len |Could not infer language pair|Model file not found: "
+# Those of fairseq's own that name no remedy, and what they are replaced by.
+REWORDED = {
+    "optimizer is required!": "--optimizer: needs a name; got none. Use adam, say: this preset has no recipe.",
+    r"\[Errno 2\] No such file or directory: '([^\n]*/dict[^/\n]*\.txt)'": (
+        r"DATA: needs the dictionary of fairseq-preprocess; got \1, which is no file. Use the folder of its --destdir."
+    ),
+}
+FAIRSEQS = re.compile("|".join((f"(?:{BEGINNINGS}).*", *REWORDED)), re.DOTALL)
 
 
 def running_command() -> str | None:
@@ -46,7 +52,8 @@ def refusal(error: BaseException) -> str | None:
     ending = END.fullmatch(trace[trace.rfind('\n  File "') + 1 :])
     for folder, form in ((PACKAGE, OURS), (FAIRSEQ, FAIRSEQS), (FAIRSEQ.parent / "fairseq_cli", FAIRSEQS)):
         if ending and Path(ending[1]).resolve().is_relative_to(folder) and form.fullmatch(ending[2]):
-            return ending[2]
+            reworded = (re.sub(old, new, ending[2]) for old, new in REWORDED.items() if re.fullmatch(old, ending[2]))
+            return next(reworded, ending[2])
     return None
 
 
