@@ -16,9 +16,7 @@ def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
     except OSError as error:
         raise ValueError(f"{flag}: needs a text file; got {path} ({error.strerror}). Use another path.") from error
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{flag}: needs UTF-8 text; got {path} ({error}). Use iconv on text of another encoding."
-        ) from error
+        raise ValueError(f"{flag}: needs UTF-8 text; got {path} ({error}). Use iconv, if it is text.") from error
 
 
 def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:

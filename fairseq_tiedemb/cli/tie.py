@@ -12,7 +12,7 @@ from fairseq_tiedemb.cli._starts import add_start, write_start
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_start(parser)
-    about = "what the shared table is made of (default: mean)"
+    about = "what the shared table is made of; source is the encoder's (default: mean)"
     parser.add_argument("--from", choices=("mean", "input", "output", "source"), default="mean", dest="way", help=about)
     about = "one table for the encoder, too, whose dictionary must be the decoder's"
     parser.add_argument("--share-all-embeddings", action="store_true", help=about)
