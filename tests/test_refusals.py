@@ -127,8 +127,8 @@ def test_what_fairseq_refuses_by_name_is_no_fault(
     error = error_of(lambda: generate(parallel_data, "--path", tmp_path))
     assert re.match(f"{tmp_path}: needs a whole checkpoint; .* Is a directory", str(refusals.refusal(error)))
     error = error_of(lambda: Dictionary.load(str(tmp_path / "dict.de.txt")))
-    got = f"DATA: needs the dictionary of fairseq-preprocess; got {tmp_path}/dict.de.txt, which is no file. Use"
-    assert refusals.refusal(error) == f"{got} the folder of its --destdir."
+    needs = f"{tmp_path}/dict.de.txt: needs a dictionary of fairseq-preprocess; got no file."
+    assert refusals.refusal(error) == f"{needs} Use the folder of its --destdir for the data."
     search = DiverseBeamSearch(Dictionary(), 2, 0.5)
     tiny = "--arch lstm_nmt --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
     write_checkpoint(tmp_path / "model.pt", parallel_data, *tiny.split(), "--decoder-out-embed-dim", "8")
@@ -145,7 +145,7 @@ def test_what_fairseq_refuses_by_name_is_no_fault(
     error = error_of(lambda: generate(lm_data, "--path", tmp_path / "model.pt"))
     assert str(refusals.refusal(error)).startswith("Could not infer language pair")
     error = error_of(lambda: train(parallel_data, "--arch", "tied_transformer_iwslt_de_en", "--max-tokens", 99))
-    assert refusals.refusal(error) == ("--optimizer: needs a name; got none. Use adam, say: this preset has no recipe.")
+    assert refusals.refusal(error) == "--optimizer: needs a name; got none. Use adam, say: this preset has no recipe."
 
 
 @pytest.mark.parametrize("name", ["own.py", "train.py", "fairseq-own", "fairseq-tiedemb", "", "-c"])

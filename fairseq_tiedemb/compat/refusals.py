@@ -26,7 +26,7 @@ BEGINNINGS += "|min_len |Could not infer language pair|Model file not found: "
 REWORDED = {
     "optimizer is required!": "--optimizer: needs a name; got none. Use adam, say: this preset has no recipe.",
     r"\[Errno 2\] No such file or directory: '([^\n]*/dict[^/\n]*\.txt)'": (
-        r"DATA: needs the dictionary of fairseq-preprocess; got \1, which is no file. Use the folder of its --destdir."
+        r"\1: needs a dictionary of fairseq-preprocess; got no file. Use the folder of its --destdir for the data."
     ),
 }
 FAIRSEQS = re.compile("|".join((f"(?:{BEGINNINGS}).*", *REWORDED)), re.DOTALL)

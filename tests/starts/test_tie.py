@@ -79,10 +79,10 @@ def test_the_shared_table_is_made_of_both(
 
 ATTENTION = ("--arch", "lstm_nmt", *TRANSLATION[2:8], "--decoder-out-embed-dim", 8, *OF_ENCODER[:2])
 OF_THREE = {
-    "transformer": (TRANSLATION, "--sharing-method", "scaled-words"),
-    "fairseq's": (("--arch", "transformer", *TRANSLATION[2:]),),
-    "attention": (ATTENTION, "--sharing-method", "distance"),
-    "tied decoder": (TRANSLATION, DECODER),
+    "transformer": (*TRANSLATION, "--sharing-method", "scaled-words"),
+    "fairseq's": UNTIED["fairseq's"],
+    "attention": (*ATTENTION, "--sharing-method", "distance"),
+    "tied decoder": TIED["transformer"],
 }
 
 
@@ -91,8 +91,7 @@ OF_THREE = {
     [*((name, "mean") for name in OF_THREE), *(("transformer", way) for way in ("input", "output", "source"))],
 )
 def test_one_table_is_made_of_all_three(name: str, way: str, tmp_path: Path, cli: Cli) -> None:
-    flags, *method = OF_THREE[name]
-    (model, _), (tied, task) = made(tmp_path, (*flags, *method), "tie", ALL, "--from", way)
+    (model, _), (tied, task) = made(tmp_path, OF_THREE[name], "tie", ALL, "--from", way)
     old, new = model.state_dict(), tied.state_dict()
     names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
     names += [key for key in new if re.fullmatch(r"decoder\.output(_projection)?\.weight", key)]
