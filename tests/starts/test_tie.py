@@ -167,6 +167,11 @@ REFUSALS = {
             "CHECKPOINT: needs a model that can change so; got .*model.pt, .* one dictionary for both",
         ),
         ((*TRANSLATION[:-8], *OF_ENCODER[2:], "--encoder-embed-dim", 4), (ALL,), "got .*model.pt, .*embed-dim"),
+        (
+            (*TRANSLATION, "--merge-src-tgt-embed"),
+            (ALL,),
+            "needs an untied model; got .*model.pt, whose tables are one",
+        ),
     ],
 )
 def test_tables_of_three_roles_that_cannot_be_one(
