@@ -9,10 +9,12 @@ from pathlib import Path
 from fairseq_tiedemb.results.grid import Cell, Grid, number
 
 from .data import DERIVED, Column, Result, Table, named
-from .summary import measured, seeds_of
+from .summary import figures_of, measured, seeds_of
 
 # `{TABLE/ROW/COLUMN}` within a claim.
 QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
+CHANGED = re.compile(f"{QUOTED.pattern} → {QUOTED.pattern}")
+BRACKETS = "In brackets: the change, ± half of its 95 % interval over seeds (Welch's)."
 VERDICTS = ("holds", "does not hold", "cannot be told", "not run")
 
 
@@ -25,7 +27,7 @@ class Claim:
         table: where the figures are.
         verdict: one of `VERDICTS`.
         there: the source's figures.
-        here: the figures of this project, as `{TABLE/ROW/COLUMN}`.
+        here: the figures of this project, as `{TABLE/ROW/COLUMN}`. Of two with ` → ` between them the change is added.
         remark: conditions, reasons, a link to a proof.
         seeds: how many the figures are of; counted.
     """
@@ -87,6 +89,18 @@ class Data:
         column, results = self.find(name, flag=flag)
         return number(measured(column, results).value or 0, column.digits)
 
+    def change(self, before: str, after: str, *, flag: str) -> str:
+        """How far a mean moved, ` (-2.8 ± 0.6)`, with half of Welch's 95 % interval; empty where seeds give none."""
+        (column, first), (_, second) = self.find(before, flag=flag), self.find(after, flag=flag)
+        old, new = ([each.value for each in figures_of(column, results)] for results in (first, second))
+        if min(len(old), len(new)) < 2 or len({*old}) == len({*new}) == 1:
+            return ""
+        from scipy.stats import ttest_ind  # which takes a moment to import
+
+        low, high = ttest_ind(new, old, equal_var=False).confidence_interval()
+        sign = "+" if high > -low else ""
+        return f" ({sign}{number((low + high) / 2, column.digits)} ± {number((high - low) / 2, column.digits)})"
+
 
 def read_findings(path: Path, data: Data) -> Findings:
     """Reads the claims and fills in their figures; without a file there are no claims.
@@ -117,10 +131,10 @@ def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
 
 
 def counted(sources: Sequence[Source]) -> list[str]:
-    """A paragraph on how many claims have which verdict; none without claims."""
+    """A paragraph on how many claims have which verdict, and how to read them; none without claims."""
     verdicts = [claim.verdict for source in sources for claim in source.claims]
     counts = [f"{verdict} {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts]
-    return [f"Verdicts on {len(verdicts)} claims: {', '.join(counts)}."] if counts else []
+    return [f"Verdicts on {len(verdicts)} claims: {', '.join(counts)}. {BRACKETS}"] if counts else []
 
 
 def linked(claim: Claim, places: Mapping[str, str]) -> str:
@@ -136,6 +150,7 @@ def _filled(claim: Claim, data: Data) -> Claim:
         raise ValueError(f"{flag} of the table {claim.table}, which is none of {', '.join(data.tables)}")
 
     def quoted(text: str) -> str:
+        text = CHANGED.sub(lambda pair: pair[0] + data.change(pair[1], pair[2], flag=flag), text)
         return QUOTED.sub(lambda mark: data.quote(mark[1], flag=flag), text)
 
     counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in QUOTED.findall(claim.here)} - {0}

@@ -117,17 +117,21 @@ def measured(column: Column, results: Sequence[Result]) -> Cell:
 
     The deviation is that of a sample: the sum of squares over n - 1.
     """
-    if column.name == CPU_MINUTES.name:
-        results = on_cpus(results)
-    figures = [figure for result in results if (figure := result.figure(column.name))]
-    if not figures:
+    found = figures_of(column, results)
+    if not found:
         return NOTHING
-    if len(figures) == 1:
-        return Cell(one(figures[0], column.digits), figures[0].value)
-    mean = statistics.fmean(figure.value for figure in figures)
-    spread = statistics.stdev(figure.value for figure in figures)
-    text = f" ± {number(spread, column.digits)}" if len({figure.value for figure in figures}) > 1 else ""
+    if len(found) == 1:
+        return Cell(one(found[0], column.digits), found[0].value)
+    values = [figure.value for figure in found]
+    mean = statistics.fmean(values)
+    text = f" ± {number(statistics.stdev(values), column.digits)}" if len({*values}) > 1 else ""
     return Cell(number(mean, column.digits) + text, mean)
+
+
+def figures_of(column: Column, results: Sequence[Result]) -> list[Figure]:
+    """What results have of a column; of CPU time, those of `on_cpus`."""
+    own = on_cpus(results) if column.name == CPU_MINUTES.name else results
+    return [figure for result in own if (figure := result.figure(column.name))]
 
 
 def on_cpus(results: Sequence[Result]) -> Sequence[Result]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from fairseq_tiedemb.results.grid import Cell, Grid, Section
 
-from .findings import Data, Findings, claims_grid, counted, linked
+from .findings import BRACKETS, Data, Findings, claims_grid, counted, linked
 from .summary import grid
 
 # `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
@@ -107,7 +107,7 @@ def page_of_findings(findings: Findings, where: Mapping[str, str], facts: Sequen
         rows = [(linked(each, where), each.verdict, each.there, each.here, each.remark) for each in source.claims]
         cells = tuple(tuple(map(Cell, row)) for row in rows)
         parts += [f"## {source.title}", table(Grid(("they say", "verdict", "there", "here", "remark"), cells))]
-    return text("# Findings", findings.introduction, f"{facts[0]} {MADE.format('')}", *parts)
+    return text("# Findings", findings.introduction, f"{facts[0]} {MADE.format('')} {BRACKETS}", *parts)
 
 
 def text(*paragraphs: str) -> str:

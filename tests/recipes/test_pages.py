@@ -280,6 +280,36 @@ def test_refused_claims(project: Project) -> None:
         assert_refused(project, project.write_findings(**claim), message)
 
 
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        ([7, 9, 11], "12.0 → 9.0 (-3.0 ± 4.5)"),  # both variances 4: sqrt(8 / 3) times 2.776, of 4 degrees of freedom
+        ([15, 15], "12.0 → 15.0 (+3.0 ± 5.0)"),  # no variance: sqrt(4 / 3) times 4.303, of the first's 2 degrees alone
+        ([9], "12.0 → 9.0"),
+    ],
+)
+def test_a_change_has_its_interval(after: list[float], told: str, project: Project) -> None:
+    """Welch's of 95 %, with Student's quantiles from a table, where both rows have several seeds."""
+    for row, values in (("small", [10, 12, 14]), ("wt", after)):
+        for seed, value in enumerate(values, 1):
+            assert project.record(row, "--figure", f"test={value}.0", seed=seed)[0] == 0
+    project.write_findings(here="{small/small/test} → {small/wt/test}")
+    assert project.make_pages()[0] == 0
+    for name in ("FINDINGS.md", "RESULTS.md"):
+        text = (project.folder / name).read_text()
+        assert f"| {told} |" in text
+        assert "In brackets: the change" in text
+
+
+def test_a_figure_without_variance_has_no_interval(project: Project) -> None:
+    for row, count in (("small", 4_652_402), ("wt", 2_652_402)):
+        for seed in (1, 2):
+            assert project.record(row, "--figure", f"parameters={count}", seed=seed)[0] == 0
+    project.write_findings(here="{small/small/parameters} → {small/wt/parameters}")
+    assert project.make_pages()[0] == 0
+    assert "| 4,652,402 → 2,652,402 |" in (project.folder / "FINDINGS.md").read_text()
+
+
 def test_refused_folders(project: Project) -> None:
     assert project.make_pages()[0] == 0, "one without results will do"
     (project.results / "other").mkdir()
