@@ -5,16 +5,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 from fairseq_tiedemb.results.grid import Cell, Grid, number
 
 from .data import DERIVED, Column, Result, Table, named
 from .summary import figures_of, measured, seeds_of
 
-# `{TABLE/ROW/COLUMN}` within a claim.
-QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
+# `{TABLE/ROW/COLUMN}` within a claim, or several of them, whose mean it is.
+QUOTED = re.compile(r"\{([\w.,=+/-]+(?: [\w.,=+/-]+)*)\}")
 CHANGED = re.compile(f"{QUOTED.pattern} → {QUOTED.pattern}")
-BRACKETS = "In brackets: the change, ± half of its 95 % interval over seeds (Welch's)."
+BRACKETS = "In brackets: change ± half its 95 % interval, over seeds (Welch's) or pairs."
 VERDICTS = ("holds", "does not hold", "cannot be told", "not run")
 
 
@@ -84,20 +85,33 @@ class Data:
             raise ValueError(f"{flag}: needs a figure that was measured; got none for {name}. Run {row.command}.")
         return column, results
 
-    def quote(self, name: str, *, flag: str) -> str:
+    def mean(self, name: str, *, flag: str) -> float:
         """The figure TABLE/ROW/COLUMN: a value, or the mean over seeds."""
-        column, results = self.find(name, flag=flag)
-        return number(measured(column, results).value or 0, column.digits)
+        return measured(*self.find(name, flag=flag)).value or 0
+
+    def quote(self, names: str, *, flag: str) -> str:
+        """The figure TABLE/ROW/COLUMN, or the mean of several, which spaces are between."""
+        column, _ = self.find(names.split()[0], flag=flag)
+        means = [self.mean(name, flag=flag) for name in names.split()]
+        return number(means[0] if len(means) == 1 else fmean(means), column.digits)
 
     def change(self, before: str, after: str, *, flag: str) -> str:
-        """How far a mean moved, ` (-2.8 ± 0.6)`, with half of Welch's 95 % interval; empty where seeds give none."""
-        (column, first), (_, second) = self.find(before, flag=flag), self.find(after, flag=flag)
-        old, new = ([each.value for each in figures_of(column, results)] for results in (first, second))
-        if min(len(old), len(new)) < 2 or len({*old}) == len({*new}) == 1:
-            return ""
-        from scipy.stats import ttest_ind  # which takes a moment to import
+        """How far a figure moved, ` (-2.8 ± 0.6)`, with half of the 95 % interval; empty where seeds give none.
 
-        low, high = ttest_ind(new, old, equal_var=False).confidence_interval()
+        Of several figures, which are pairs in their order, it is the mean change, with the interval of a paired t test.
+        """
+        from scipy.stats import ttest_1samp, ttest_ind  # which take a moment to import
+
+        (column, first), (_, second) = (self.find(names.split()[0], flag=flag) for names in (before, after))
+        old, new = ([each.value for each in figures_of(column, results)] for results in (first, second))
+        if " " in before + after:
+            pairs = zip(before.split(), after.split(), strict=True)
+            test = ttest_1samp([self.mean(two, flag=flag) - self.mean(one, flag=flag) for one, two in pairs], 0)
+        elif min(len(old), len(new)) > 1 and max(len({*old}), len({*new})) > 1:
+            test = ttest_ind(new, old, equal_var=False)
+        else:
+            return ""
+        low, high = test.confidence_interval()
         sign = "+" if high > -low else ""
         return f" ({sign}{number((low + high) / 2, column.digits)} ± {number((high - low) / 2, column.digits)})"
 
@@ -153,6 +167,8 @@ def _filled(claim: Claim, data: Data) -> Claim:
         text = CHANGED.sub(lambda pair: pair[0] + data.change(pair[1], pair[2], flag=flag), text)
         return QUOTED.sub(lambda mark: data.quote(mark[1], flag=flag), text)
 
-    counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in QUOTED.findall(claim.here)} - {0}
+    counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in " ".join(QUOTED.findall(claim.here)).split()} - {
+        0
+    }
     seeds = "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else "–"
     return replace(claim, here=quoted(claim.here), remark=quoted(claim.remark), seeds=seeds)

@@ -298,7 +298,19 @@ def test_a_change_has_its_interval(after: list[float], told: str, project: Proje
     for name in ("FINDINGS.md", "RESULTS.md"):
         text = (project.folder / name).read_text()
         assert f"| {told} |" in text
-        assert "In brackets: the change" in text
+        assert "In brackets: change ± half its 95 % interval" in text
+
+
+def test_a_change_of_several_pairs(project: Project) -> None:
+    """The means of each row, and the interval of their differences, -3, 3 and 3: 4.303 times sqrt(12 / 3)."""
+    project.write_table(TABLE | {"rows": [{"name": name, "label": name} for name in "abcxyz"]})
+    for row, value in zip("abcxyz", (10, 20, 40, 7, 23, 43), strict=True):
+        for seed, noise in ((1, -1), (2, 1)):
+            assert project.record(row, "--figure", f"test={value + noise}.0", seed=seed)[0] == 0
+    before, after = (" ".join(f"small/{row}/test" for row in rows) for rows in ("abc", "xyz"))
+    project.write_findings(here=f"{{{before}}} → {{{after}}}")
+    assert project.make_pages()[0] == 0
+    assert "| 23.3 → 24.3 (+1.0 ± 8.6) | 2 |" in (project.folder / "RESULTS.md").read_text()
 
 
 def test_a_figure_without_variance_has_no_interval(project: Project) -> None:
