@@ -10,7 +10,7 @@
 # Check      the last line: the perplexity of the test set
 #
 # The model is zaremba_lm_small_wt, 2 x 200 units, without dropout. 5 epochs in bfloat16; the rate is halved after each from
-# the second on. The rate of a method is the best of 0.25, 0.5, 1 and 2 on the validation set with seed 1; with dropout, 1.
+# the second on. The rate of a method is the best on the validation set with seed 1 of those in the table; with dropout, 1.
 #
 # LR, DROPOUT   another learning rate, and dropout of embeddings, between layers and of outputs
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
