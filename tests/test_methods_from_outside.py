@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,6 +60,30 @@ def test_a_penalty_from_outside(lm_data: Path, run_command: RunCommand, tmp_path
     environment = {"PYTHONPATH": str(Path(__file__).parent.parent)}
     printed = run_command("train", lm_data, *flags, user_dir=tmp_path / "mine", env=environment).stdout
     assert float(re.search(r"penalty (\S+)", printed)[1]) > 1
+
+
+def test_a_model_from_outside(lm_data: Path, run_command: RunCommand, tmp_path: Path) -> None:
+    """It trains, its vectors are those of its method, and another method does not read its checkpoint."""
+    [code] = [code for code in blocks(REPOSITORY / "fairseq_tiedemb/models/README.md", "python") if "my_gru" in code]
+    (tmp_path / "my_model").mkdir()
+    (tmp_path / "my_model/__init__.py").write_text(code)
+    outside: dict[str, Any] = {
+        "user_dir": tmp_path / "my_model",
+        "env": {"PYTHONPATH": str(Path(__file__).parent.parent)},
+    }
+    flags = ("--task", "language_modeling", "--arch", "my_gru", "--width", 8, "--sample-break-mode", "eos")
+    flags += ("--optimizer", "adam", "--lr", 0.01, "--batch-size", 8, "--save-dir", tmp_path / "run")
+    train = ("train", lm_data, *flags, "--no-epoch-checkpoints")
+    run_command(*train, "--sharing-method", "l2-input", "--max-update", 2, **outside)
+    checkpoint = tmp_path / "run/checkpoint_last.pt"
+    refused = run_command(*train, "--sharing-method", "distance", "--max-update", 4, check=False, **outside)
+    assert "--sharing-method: needs l2-input, with which the weights of" in refused.stderr
+    evaluate = ("eval-lm", lm_data, "--path", checkpoint, "--sample-break-mode", "eos")
+    assert "Perplexity" in run_command(*evaluate, **outside).stderr
+    command = ("fairseq_tiedemb.cli", "vectors", checkpoint, "--role", "in", "--output", tmp_path / "vectors")
+    run_command(*command, "--user-dir", outside["user_dir"], env=outside["env"])
+    rows = [line.split()[1:] for line in (tmp_path / "vectors").read_text().splitlines()[1:]]
+    assert torch.tensor([[float(number) for number in row] for row in rows]).norm(dim=1) == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -95,6 +95,13 @@ def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
     return f"needs {needed}; got {flag}, which needs an output bias, and {library}'s models have none"
 
 
+def stock_arch(settings: Settings) -> str | None:
+    """The architecture of fairseq that a model is one of by its preset, or the model of that; None if there is none."""
+    names = [name for name in (preset_of(settings["model"]), _name(settings)) if name.startswith("tied_")]
+    stock = (name.removeprefix("tied_") for name in names)
+    return next((name for name in stock if name in ARCH_MODEL_REGISTRY), None)
+
+
 def _name(settings: Settings) -> str:
     """Returns the name of an architecture's model."""
     preset = preset_of(settings["model"])
@@ -116,9 +123,8 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
         got = f"{arch}, which is fairseq's own: stock fairseq reads it, with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"
         return f"needs a model of fairseq_tiedemb; got {got}"
-    stock = arch.removeprefix("tied_")
     # fairseq's lstm_lm is another model: it has two biases per gate, and no output bias if tied.
-    if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
+    if stock_arch(settings) in (None, "lstm_lm"):
         return f"needs a model that fairseq also has, a Transformer or convolutional one; got {arch}"
     if lacking := _lacking_bias(settings, "fairseq"):
         return lacking

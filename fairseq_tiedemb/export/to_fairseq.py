@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_tiedemb.checkpoints.meaning import MERGED, THREE_WAY, TYING, preset_of
+from fairseq_tiedemb.checkpoints.meaning import MERGED, THREE_WAY, TYING
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
@@ -22,6 +22,7 @@ from fairseq_tiedemb.export.targets import (
     require,
     sharing_of,
     stays_tied,
+    stock_arch,
 )
 from fairseq_tiedemb.loading import checked_settings
 from fairseq_tiedemb.models._fairseqs import FairseqsLMConfig, FairseqsTranslationConfig
@@ -58,7 +59,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     config = checked_settings(state, name, sections=("common", "criterion"))
     require("fairseq", config)
     options = config["model"]
-    stock = preset_of(options).removeprefix("tied_")
+    stock = stock_arch(config)
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if is_untied_in_fairseq(config):

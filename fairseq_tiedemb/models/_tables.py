@@ -41,12 +41,11 @@ def build_tables(
         bands = _bands(plan, inputs, theirs.get("output"))
         return Tables(inputs, OutputLayer(bands, borrowed=True, projection=p))
     head = OUTPUT_HEADS[plan.head]
-    assert head.build is not None
     table: Any = None if plan.output is None else built[plan.output]
     own = getattr(table, "table", table)
     if own is None:  # a head that takes the width alone
         own = SharedEmbedding(len(words), plan.projection or plan.features, None, bias=plan.bias, embeds=False)
-    over: Any = head.build(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
+    over: Any = head.built(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
     if plan.output is None:
         return Tables(inputs, OutputLayer(over, projection=p))
     factor = None if plan.rank is None else gaussian_linear(plan.projection or plan.features, plan.rank)

@@ -74,6 +74,20 @@ class OutputHead:
         self.check(options)
         return options
 
+    def built(self, *arguments: Any) -> Head:
+        """What ``build`` makes of the ``arguments``; without a ``flag`` of its own, a head is called by the name.
+
+        Raises ValueError for what is no head.
+        """
+        assert self.build is not None
+        head: Any = self.build(*arguments)
+        if not isinstance(head, Head) or type(head).scores is Head.scores:
+            needs, got = "a build that returns a Head with a method scores", type(head).__name__
+            raise ValueError(f"--output-layer {self.name}: needs {needs}; got {got}. Return one.")
+        if head.flag == Head.flag:
+            head.flag = f"{Head.flag} {self.name}"
+        return head
+
     def parse(self, text: str | None) -> Any:
         """The options in ``NAME=VALUE,...``; raises ValueError for unknown and repeated names, and other values."""
         types = typing.get_type_hints(self.options)
@@ -111,4 +125,7 @@ def register_output_layer(head: OutputHead) -> OutputHead:
             if kind not in KINDS:
                 needs = "options of type int, float, bool or str"
                 raise ValueError(f"output layer: needs {needs}; got {name}: {kind}. Use one of them.")
+        for field in dataclasses.fields(head.options):
+            if field.default is field.default_factory is dataclasses.MISSING:
+                raise ValueError(f"output layer: needs options with defaults; got {field.name} without. Give it one.")
     return OUTPUT_HEADS.register(head)

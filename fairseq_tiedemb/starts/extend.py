@@ -13,7 +13,6 @@ from fairseq import tasks
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.dictionaries import KEY
-from fairseq_tiedemb.checkpoints.table_names import ANY_NAME
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
 from fairseq_tiedemb.loading import load_dictionary
@@ -21,10 +20,7 @@ from fairseq_tiedemb.option_checks import flag_of
 from fairseq_tiedemb.outputs import OUTPUT_HEADS
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
-# Entries of tables and of what stands beside their rows; each band has a number.
-TABLE = re.compile(rf"(?:encoder|decoder)\.(?:{ANY_NAME})(?:\.|$)")
-# Maps of vectors beside a table, whose rows are no words.
-MAP = re.compile(r"\.(?:projection|factor|of_words|of_features|latent|prior)\.")
+# Entries of bands, each of which has a number.
 BAND = re.compile(
     r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|head(?=\.weight)|tail\.(\d+)\.2)\."
 )
@@ -43,13 +39,13 @@ class Side(NamedTuple):
         return self.task.source_dictionary if reads else self.task.target_dictionary
 
     def words(self, key: str) -> list[str]:
-        """The words of the rows of a state dict's entry; none for an entry that belongs to no table."""
+        """The words of the rows of a state dict's entry that has a row for each word."""
         dictionary, band = self.dictionary(key), BAND.match(key)
         # Of --output-dictionary-size, fewer; dict.txt may have a word of the name of one of fairseq's own.
         words = [f"\0{word}" for word in dictionary.symbols[: dictionary.nspecial]]
         words += dictionary.symbols[dictionary.nspecial : len(dictionary)]
         if band is None:
-            return words if TABLE.match(key) and not MAP.search(key) else []
+            return words
         number = int(band[2]) if band[2] else int(band[3]) + 1 if band[3] else 0
         ends = [0, *getattr(self.model.decoder, band[1]).cutoff]
         clusters = len(ends) - 2 if key.endswith(".head.weight") else 0  # rows after the words of the first band
@@ -82,6 +78,7 @@ def extend(
     _check(trained, dictionaries, flag)
     task = _task(trained, dictionaries)
     before, after = Side(trained.model, trained.task), Side(trained.built(task), task)
+    grown = _lengths_of_a_longer_one(trained, dictionaries)
     added = after.all() - before.all()
     if given and not added & rows.keys():
         raise ValueError(f"{flag}: needs words that --dictionary adds; got none of {len(added):,}. Leave it out.")
@@ -92,7 +89,12 @@ def extend(
         first: dict[tuple[int, torch.Size], str] = {}  # a tied table has several names, and one start
         for key in filter(old.__contains__, drawn):
             known = first.setdefault((old[key].data_ptr(), old[key].shape), key)
-            entries[key] = entries[known] if known != key else _entry(key, old[key], drawn[key], before, after, rows)
+            if known != key:
+                entries[key] = entries[known]
+            elif BAND.match(key) or drawn[key].shape[:1] != grown.get(key):
+                entries[key] = _entry(key, old[key], drawn[key], before, after, rows)
+            else:
+                entries[key] = old[key]
         return entries
 
     inferred = {name: getattr(task.cfg, name) for name in ("source_lang", "target_lang") if hasattr(task.cfg, name)}
@@ -162,10 +164,20 @@ def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
         return tasks.setup_task(options)
 
 
+def _lengths_of_a_longer_one(trained: Trained, dictionaries: Sequence[Path]) -> dict[str, torch.Size]:
+    """How long the entries are with a word more in each dictionary: those longer by it have a row for each word."""
+    task = _task(trained, dictionaries)
+    for dictionary in (task.source_dictionary, task.target_dictionary):
+        dictionary.add_symbol("\0")
+        if hasattr(dictionary, "length"):  # of --output-dictionary-size
+            dictionary.length += 1
+    return {key: entry.shape[:1] for key, entry in trained.built(task).state_dict().items()}
+
+
 def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows: Mapping[str, Any]) -> Tensor:
-    """An entry of the new model: of rows by word, else unchanged; ValueError for a word from another band."""
+    """An entry of the new model, rows by word; ValueError for a word from another band."""
     was, now, words = before.words(key), after.words(key), after.dictionary(key)
-    if not was or old.dim() == 0 or (len(old), len(drawn)) != (len(was), len(now)):
+    if (len(old), len(drawn)) != (len(was), len(now)):  # of an option of bands that has another size
         return old
     index = {word: row for row, word in enumerate(was)}
     new = [row for row, word in enumerate(now) if word not in index]

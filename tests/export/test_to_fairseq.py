@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -277,6 +277,19 @@ def test_a_method_with_parameters_and_a_linear_map(monkeypatch: pytest.MonkeyPat
     entries = {key: value for key, value in ours.state_dict().items() if not key.endswith("method_parameters.t")}
     with pytest.raises(ValueError, match="all parameters of its sharing method; got none for .*method_parameters.t"):
         export({**checkpoint(saved, ours), "model": entries}, name="ours.pt")
+
+
+def test_a_preset_of_ones_own_is_exported_as_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ARCH_MODEL_REGISTRY, "mine", ARCH_MODEL_REGISTRY["tied_transformer"])
+    monkeypatch.setitem(ARCH_MODEL_NAME_REGISTRY, "mine", "tied_transformer")
+    ours = grown(build("transformer", sharing_method="cosine", **ALL)).eval()
+    saved = {**vars(options_of("transformer", sharing_method="cosine", **ALL)), "arch": "mine"}
+    state = export(checkpoint(saved, ours), name="ours.pt")
+    assert state["cfg"]["model"]["arch"] == "transformer"
+    settings = OmegaConf.create(state["cfg"]["model"])
+    stock = ARCH_MODEL_REGISTRY["transformer"].build_model(settings, task_of(WORDS, WORDS)).eval()
+    stock.load_state_dict(state["model"], strict=True)
+    assert_same_scores(stock, ours)
 
 
 def test_refuses_a_feature_map_that_is_more_than_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

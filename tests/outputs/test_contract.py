@@ -303,15 +303,37 @@ def test_what_cannot_be_registered() -> None:
     class Listed:
         sizes: list[int]
 
+    @dataclass
+    class Open:
+        width: int
+
     for head, got in (
         (replace(OWN, name="nce"), "output layer: needs an unused name; got 'nce', which is 'noise"),
         (replace(OWN, options=int), "output layer: needs options that are a dataclass; got <class 'int'>"),
         (replace(OWN, options=Listed), r"output layer: needs options of type int, .*; got sizes: list\[int\]"),
+        (replace(OWN, options=Open), "output layer: needs options with defaults; got width without. Give it one."),
         ("own", "output layer: needs an instance of OutputHead; got 'own'"),
     ):
         with pytest.raises(ValueError, match=got):
             register_output_layer(head)  # type: ignore[arg-type]
     assert "own" not in OUTPUT_HEADS
+
+
+@pytest.mark.parametrize("made", [None, torch.nn.Linear(2, 2), Head()])
+def test_what_is_no_head_is_not_built(made: Any) -> None:
+    own = OutputHead("own", "", lambda *_: made)
+    message = f"--output-layer own: needs a build that returns a Head with a .*; got {type(made).__name__}. Return one."
+    with pytest.raises(ValueError, match=message):
+        own.built(Options(), table(), None, Dictionary())
+
+
+def test_a_head_without_a_flag_is_called_by_its_name() -> None:
+    class Quiet(CountedHead):
+        pass
+
+    head = OutputHead("quiet", "", lambda options, table, *_: Quiet(table, None, MARKS)).built(None, table())
+    with pytest.raises(ValueError, match=r"--label-smoothing: needs 0 with --output-layer quiet; got 0\.1"):
+        head.check_options(LossOptions(label_smoothing=0.1))
 
 
 def test_words_of_fairseq_are_the_words_of_a_head() -> None:

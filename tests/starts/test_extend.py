@@ -8,7 +8,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_tiedemb import CountedHead, OutputHead, SharingMethod
 from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.outputs import OUTPUT_HEADS
+from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from ..conftest import Cli
 from ..untrained import write_checkpoint
@@ -105,8 +108,38 @@ def test_words_that_stay_score_as_before(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(scores(extended, its_task, text, first), scores(model, task, text, first))
 
 
+def test_what_has_as_many_rows_as_words_by_chance_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feature map, and a part of a head, of widths that are the number of words, as other words take their places."""
+
+    class Gated(CountedHead):
+        flag = "--output-layer gated"
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.gate = torch.nn.Linear(10, 10)
+
+        def scores(self, features: torch.Tensor) -> torch.Tensor:
+            return super().scores(features * self.gate(features).sigmoid())
+
+    method = SharingMethod("mapped", "", "", feature_map=lambda width: torch.nn.Linear(width, width))
+    head = OutputHead("gated", "", lambda options, table, *_: Gated(table, None, (0, 1)), extends=True)
+    monkeypatch.setitem(SHARING_METHODS, "mapped", method)
+    monkeypatch.setitem(OUTPUT_HEADS, "gated", head)
+    wide = ("--decoder-embed-dim", 10, "--decoder-hidden-size", 10)
+    for flags in (("--sharing-method", "mapped"), ("--output-layer", "gated")):
+        before, after, dictionary = extended(tmp_path / flags[1], (*STREAM, *wide, DECODER, *flags), words="fbadce")
+        own = [key for key in before if re.search(r"feature_map|\.gate\.", key)]
+        assert own
+        for key in own:
+            assert torch.equal(after[key], before[key])
+        rows = [dictionary.index(word) for word in OLD]
+        table = next(key for key in before if before[key].shape == (10, 10) and key not in own and "output" in key)
+        assert torch.equal(after[table][rows], before[table][4:])
+
+
 def extended(tmp_path: Path, flags: tuple[Any, ...], *start: object, words: str = NEW) -> tuple[Any, Any, Any]:
     """State dicts of a model and of what `extend` makes of it, and the new dictionary."""
+    tmp_path.mkdir(exist_ok=True)
     old, new = folder_of(tmp_path / "old", OLD), folder_of(tmp_path / "new", words)
     model, _ = write_checkpoint(tmp_path / "model.pt", old, *flags)
     files = [tmp_path / "model.pt", tmp_path / "out.pt", "--dictionary", new / "dict.txt", *start]
