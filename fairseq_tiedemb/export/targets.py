@@ -96,10 +96,11 @@ def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
 
 
 def stock_arch(settings: Settings) -> str | None:
-    """The architecture of fairseq that a model is one of by its preset, or the model of that; None if there is none."""
-    names = [name for name in (preset_of(settings["model"]), _name(settings)) if name.startswith("tied_")]
-    stock = (name.removeprefix("tied_") for name in names)
-    return next((name for name in stock if name in ARCH_MODEL_REGISTRY), None)
+    """fairseq's architecture of the same preset or, failing that, of the same model; None if fairseq has neither."""
+    preset, model = (name.removeprefix("tied_") for name in (preset_of(settings["model"]), _name(settings)))
+    if model == _name(settings) or model not in ARCH_MODEL_REGISTRY:
+        return None
+    return preset if ARCH_MODEL_NAME_REGISTRY.get(preset) == model else model
 
 
 def _name(settings: Settings) -> str:

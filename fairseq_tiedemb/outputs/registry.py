@@ -81,10 +81,10 @@ class OutputHead:
         """
         assert self.build is not None
         head: Any = self.build(*arguments)
-        if not isinstance(head, Head) or type(head).scores is Head.scores:
+        if not isinstance(head, Head) or getattr(head.scores, "__func__", None) is Head.scores:
             needs, got = "a build that returns a Head with a method scores", type(head).__name__
             raise ValueError(f"--output-layer {self.name}: needs {needs}; got {got}. Return one.")
-        if head.flag == Head.flag:
+        if type(head).flag == head.flag == Head.flag:
             head.flag = f"{Head.flag} {self.name}"
         return head
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq import tasks
+from fairseq.data.dictionary import TruncatedDictionary
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.dictionaries import KEY
@@ -78,10 +79,10 @@ def extend(
     _check(trained, dictionaries, flag)
     task = _task(trained, dictionaries)
     before, after = Side(trained.model, trained.task), Side(trained.built(task), task)
-    grown = _lengths_of_a_longer_one(trained, dictionaries)
     added = after.all() - before.all()
     if given and not added & rows.keys():
         raise ValueError(f"{flag}: needs words that --dictionary adds; got none of {len(added):,}. Leave it out.")
+    longer = _lengths_with_a_word_more(trained, dictionaries)
     drawn = {key: entry.clone() for key, entry in after.model.state_dict().items()}
 
     def convert(old: Weights) -> Weights:
@@ -91,7 +92,7 @@ def extend(
             known = first.setdefault((old[key].data_ptr(), old[key].shape), key)
             if known != key:
                 entries[key] = entries[known]
-            elif BAND.match(key) or drawn[key].shape[:1] != grown.get(key):
+            elif BAND.match(key) or drawn[key].shape[:1] != longer.get(key):
                 entries[key] = _entry(key, old[key], drawn[key], before, after, rows)
             else:
                 entries[key] = old[key]
@@ -164,12 +165,12 @@ def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
         return tasks.setup_task(options)
 
 
-def _lengths_of_a_longer_one(trained: Trained, dictionaries: Sequence[Path]) -> dict[str, torch.Size]:
-    """How long the entries are with a word more in each dictionary: those longer by it have a row for each word."""
+def _lengths_with_a_word_more(trained: Trained, dictionaries: Sequence[Path]) -> dict[str, torch.Size]:
+    """How long each entry is with a word more in each dictionary; one that is longer then has a row for each word."""
     task = _task(trained, dictionaries)
     for dictionary in (task.source_dictionary, task.target_dictionary):
-        dictionary.add_symbol("\0")
-        if hasattr(dictionary, "length"):  # of --output-dictionary-size
+        dictionary.add_symbol("\n")  # which no line of dict.txt has
+        if isinstance(dictionary, TruncatedDictionary):  # of --output-dictionary-size
             dictionary.length += 1
     return {key: entry.shape[:1] for key, entry in trained.built(task).state_dict().items()}
 

@@ -85,14 +85,10 @@ class Data:
             raise ValueError(f"{flag}: needs a figure that was measured; got none for {name}. Run {row.command}.")
         return column, results
 
-    def mean(self, name: str, *, flag: str) -> float:
-        """The figure TABLE/ROW/COLUMN: a value, or the mean over seeds."""
-        return measured(*self.find(name, flag=flag)).value or 0
-
     def quote(self, names: str, *, flag: str) -> str:
         """The figure TABLE/ROW/COLUMN, or the mean of several, which spaces are between."""
         column, _ = self.find(names.split()[0], flag=flag)
-        means = [self.mean(name, flag=flag) for name in names.split()]
+        means = [measured(*self.find(name, flag=flag)).value or 0 for name in names.split()]
         return number(means[0] if len(means) == 1 else fmean(means), column.digits)
 
     def change(self, before: str, after: str, *, flag: str) -> str:
@@ -102,13 +98,16 @@ class Data:
         """
         from scipy.stats import ttest_1samp, ttest_ind  # which take a moment to import
 
-        (column, first), (_, second) = (self.find(names.split()[0], flag=flag) for names in (before, after))
-        old, new = ([each.value for each in figures_of(column, results)] for results in (first, second))
-        if " " in before + after:
-            pairs = zip(before.split(), after.split(), strict=True)
-            test = ttest_1samp([self.mean(two, flag=flag) - self.mean(one, flag=flag) for one, two in pairs], 0)
-        elif min(len(old), len(new)) > 1 and max(len({*old}), len({*new})) > 1:
-            test = ttest_ind(new, old, equal_var=False)
+        names, others = before.split(), after.split()
+        if [name.rpartition("/")[2] for name in names] != [name.rpartition("/")[2] for name in others]:
+            raise ValueError(f"{flag} with {{{before}}} → {{{after}}}, which are not of the same columns")
+        column, _ = self.find(names[0], flag=flag)
+        found = [[self.find(name, flag=flag)[1] for name in side] for side in (names, others)]
+        old, new = ([[each.value for each in figures_of(column, own)] for own in side] for side in found)
+        if len(names) > 1:
+            test = ttest_1samp([fmean(two) - fmean(one) for one, two in zip(old, new, strict=True)], 0)
+        elif min(len(old[0]), len(new[0])) > 1 and max(len({*old[0]}), len({*new[0]})) > 1:
+            test = ttest_ind(new[0], old[0], equal_var=False)
         else:
             return ""
         low, high = test.confidence_interval()
@@ -167,8 +166,8 @@ def _filled(claim: Claim, data: Data) -> Claim:
         text = CHANGED.sub(lambda pair: pair[0] + data.change(pair[1], pair[2], flag=flag), text)
         return QUOTED.sub(lambda mark: data.quote(mark[1], flag=flag), text)
 
-    counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in " ".join(QUOTED.findall(claim.here)).split()} - {
-        0
-    }
+    here, remark = quoted(claim.here), quoted(claim.remark)
+    figures = " ".join(QUOTED.findall(claim.here)).split()
+    counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in figures} - {0}
     seeds = "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else "–"
-    return replace(claim, here=quoted(claim.here), remark=quoted(claim.remark), seeds=seeds)
+    return replace(claim, here=here, remark=remark, seeds=seeds)

@@ -279,11 +279,13 @@ def test_a_method_with_parameters_and_a_linear_map(monkeypatch: pytest.MonkeyPat
         export({**checkpoint(saved, ours), "model": entries}, name="ours.pt")
 
 
-def test_a_preset_of_ones_own_is_exported_as_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ARCH_MODEL_REGISTRY, "mine", ARCH_MODEL_REGISTRY["tied_transformer"])
-    monkeypatch.setitem(ARCH_MODEL_NAME_REGISTRY, "mine", "tied_transformer")
+@pytest.mark.parametrize("name", ["mine", "tied_mine", "tied_lstm"])
+def test_a_preset_of_ones_own_is_exported_as_its_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in ("mine", name):
+        monkeypatch.setitem(ARCH_MODEL_REGISTRY, each, ARCH_MODEL_REGISTRY["tied_transformer"])
+        monkeypatch.setitem(ARCH_MODEL_NAME_REGISTRY, each, "tied_transformer")
     ours = grown(build("transformer", sharing_method="cosine", **ALL)).eval()
-    saved = {**vars(options_of("transformer", sharing_method="cosine", **ALL)), "arch": "mine"}
+    saved = {**vars(options_of("transformer", sharing_method="cosine", **ALL)), "arch": name}
     state = export(checkpoint(saved, ours), name="ours.pt")
     assert state["cfg"]["model"]["arch"] == "transformer"
     settings = OmegaConf.create(state["cfg"]["model"])

@@ -276,6 +276,8 @@ def test_refused_claims(project: Project) -> None:
         ({"verdict": "hold"}, "with the verdict hold, which is none of holds, does not hold"),
         ({"table": "smal"}, "of the table smal, which is none of small"),
         ({"here": "{small/wt/test}"}, "needs a figure that was measured; got none for small/wt/test."),
+        ({"here": "{a/b/x} → {a/b/y}"}, "with {a/b/x} → {a/b/y}, which are not of the same columns"),
+        ({"here": "{a/b/x a/c/x} → {a/d/x}"}, "with {a/b/x a/c/x} → {a/d/x}, which are not of the same columns"),
     ):
         assert_refused(project, project.write_findings(**claim), message)
 

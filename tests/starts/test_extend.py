@@ -53,6 +53,8 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
     "one table, inferred languages": ((*TRANSLATION[:2], *TRANSLATION[6:], ALL, "--sharing-method", "l2-input"), NEW),
     "fairseq's": (("--arch", "transformer", *TRANSLATION[2:], DECODER), NEW),
     "two dictionaries": (TRANSLATION, "ac"),
+    "words of which one is NUL": ((*STREAM, DECODER), "fb\0adce"),
+    "as many words, of which one is NUL": ((*STREAM, DECODER), "fb\0adc"),
     "as many words": ((*TRANSLATION, ALL), "fbxacd"),
     "fairseq's convolutions": (CONVOLUTIONS, "fbxacd"),
 }
