@@ -85,8 +85,8 @@ class JoeyNMT(nn.Module):
         return F.cross_entropy(scores.flatten(0, 1), target.flatten(), ignore_index=1, reduction="sum")
 
 
-def build_ours(words: Dictionary, sizes: Sizes, cell: str) -> AttentionNMTModel:
-    """Our model of these sizes, three-way tied."""
+def build_ours(words: Dictionary, sizes: Sizes, cell: str, arch: str = "lstm_nmt_twwt") -> AttentionNMTModel:
+    """Our model of these sizes."""
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=SimpleNamespace())
     cfg = LSTMNMTConfig(
         cell=cell,
@@ -99,7 +99,7 @@ def build_ours(words: Dictionary, sizes: Sizes, cell: str) -> AttentionNMTModel:
         max_source_positions=1000,
         max_target_positions=1000,
     )
-    return ARCH_MODEL_REGISTRY["lstm_nmt_twwt"].build_model(cfg, task)
+    return ARCH_MODEL_REGISTRY[arch].build_model(cfg, task)
 
 
 class PlainLoop(nn.Module):

@@ -48,12 +48,11 @@ def contestants_in(dtype: torch.dtype) -> dict[str, torch.dtype]:
     return names | {FAIRSEQ_SHIPPED: torch.float32} if is_another else names
 
 
-def build(contestant: str) -> Any:
+def build(contestant: str, **sharing: bool) -> Any:
     """fairseq's model, or ours with a method, all with the same weights."""
-    prefix, sharing = ("", {}) if contestant.startswith(FAIRSEQ) else ("tied_", {"sharing_method": contestant})
-    args = argparse.Namespace(
-        share_all_embeddings=True, max_source_positions=1024, max_target_positions=1024, dropout=0.3, **sharing
-    )
+    prefix, method = ("", {}) if contestant.startswith(FAIRSEQ) else ("tied_", {"sharing_method": contestant})
+    options = {"share_all_embeddings": True, "max_source_positions": 1024, "max_target_positions": 1024, "dropout": 0.3}
+    args = argparse.Namespace(**options | method | sharing)
     ARCH_CONFIG_REGISTRY[prefix + PRESET](args)
     torch.manual_seed(1)
     return ARCH_MODEL_REGISTRY[prefix + PRESET].build_model(args, TASK)
