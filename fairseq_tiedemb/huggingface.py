@@ -1,18 +1,17 @@
 """Shared embeddings in models of the library Transformers, which this module does not import."""
 
-import copy
-import dataclasses
 import functools
 import inspect
-import math
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from .constants import Constants
 from .embedding import OF_METHOD, SharedEmbedding
+from .huggingface_output import IGNORED, OtherLogits, loss_of_features
+from .huggingface_output import TiedOutput as _Output  # its name in models that were pickled before version 0.1.51
 from .losses import PLAIN_LOSS, LossOptions
 from .sharing import sharing_method
 
@@ -24,7 +23,6 @@ WITH_ENCODER = (
     *("mt5", "mvp", "pegasus", "pegasus_x", "plbart", "t5", "umt5"),
 )
 SCALES = ("scalar_embed_scale", "embed_scale")  # attributes of embeddings that scale their vectors: Gemma's, BART's
-IGNORED = -100  # the label of tokens that are not predicted
 
 
 def for_transformers(
@@ -100,7 +98,7 @@ def tied_class(base: Any) -> Any:
     takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)
     names = [*inspect.signature(base.forward).parameters][1:]
     # torch would compile the loss anew for each copy of the table. Its compiler is imported here, not with the package.
-    loss_of_features = torch.compiler.disable(_loss_of_features)
+    own_loss = torch.compiler.disable(loss_of_features)
 
     class Tied(base):
         loss_options = PLAIN_LOSS
@@ -114,10 +112,12 @@ def tied_class(base: Any) -> Any:
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output, given = self.get_output_embeddings(), dict(zip(names, args, strict=False)) | kwargs
-            output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
+            if not isinstance(output, _Output):  # PEFT's wrapper, say
+                needs, use = "the output of the shared table", "modules_to_save of the input embedding alone"
+                raise ValueError(f"lm_head: needs {needs}; got {type(output).__name__}, a copy. Use {use}.")
             if not self.training or given.get("labels") is None or not self._has_the_loss_of_its_logits(given):
                 return super().forward(*args, **kwargs)
-            loss_of = functools.partial(loss_of_features, output, self.loss_options)
+            loss_of = functools.partial(own_loss, output, self.loss_options)
             output.is_asked = True
             try:
                 if takes_loss_function:
@@ -129,7 +129,7 @@ def tied_class(base: Any) -> Any:
                     result["loss"] = loss_of(result.logits, given["labels"], **more)
                 # A new one: the old one's mapping would keep logits that are set to None.
                 return type(result)(**{name: value for name, value in result.items() if name != "logits"})
-            except _OtherLogits:
+            except OtherLogits:
                 self.computes_logits = True
             finally:
                 output.is_asked, output.features = False, None
@@ -150,6 +150,26 @@ def tied_class(base: Any) -> Any:
                 for config in (self.config, self.config.get_text_config())
             )
 
+        def get_output_embeddings(self) -> Any:
+            """As Transformers', over the table in use: a replica's own, in DataParallel; PEFT's copy."""
+            output, table = super().get_output_embeddings(), self.get_input_embeddings()
+            if isinstance(output, _Output) and hasattr(table, "embed"):
+                output.__dict__["table"] = table.embed.__self__
+            return output
+
+        def get_parameter(self, target: str) -> Any:
+            """As torch's, which asks the output for the attribute."""
+            path, _, name = target.rpartition(".")
+            owner = self.get_submodule(path)
+            return owner._parameters[name] if isinstance(owner, _Output) else super().get_parameter(target)
+
+        def _tie_or_clone_weights(self, layer: Any, other: Any) -> None:
+            """As Transformers 4 does it, which reads the output's weight where it has a bias."""
+            if isinstance(layer, _Output):
+                layer.weight = other.weight
+            else:
+                super()._tie_or_clone_weights(layer, other)
+
         def initialize_weights(self) -> None:
             """As Transformers'; parameters of a method that no file has start as the method's do."""
             super().initialize_weights()
@@ -165,7 +185,7 @@ def tied_class(base: Any) -> Any:
             if new_num_tokens is None and not args and not kwargs:
                 return table
             rows, head = nn.Embedding(table.num_embeddings, table.embedding_dim), nn.Linear(1, 1, bias=False)
-            head.bias = self.get_output_embeddings().bias
+            head.bias = self.get_output_embeddings().own_bias()
             rows.padding_idx = table.padding_idx
             rows.weight = head.weight = nn.Parameter(table.weight.data, table.weight.requires_grad)
             self.set_input_embeddings(rows)
@@ -190,67 +210,6 @@ def tied_class(base: Any) -> Any:
 
 def _new(base: Any) -> Any:  # for pickle, which does not find a class that a function makes
     return tied_class(base).__new__(tied_class(base))
-
-
-class _OtherLogits(Exception):
-    """A model makes something of its logits that the loss cannot."""
-
-
-class _Output(nn.Module):
-    """The output embedding of a model of Transformers: the scores of a table, and a bias if the model has one.
-
-    While it ``is_asked`` for ``features``, it keeps them, and returns a probe in place of scores: zeros, and numbers
-    from 0.01 to 10,000 of both signs, (1, 2, V), by which ``_logits_of`` sees what the model makes of its logits.
-    """
-
-    table: SharedEmbedding
-    bias: Any
-
-    def __init__(self, table: SharedEmbedding, bias: nn.Parameter | None):
-        super().__init__()
-        self.register_parameter("bias", bias)
-        self.__dict__["table"] = table  # hidden from torch's registry
-        self.weight = table.weight  # under the name that Transformers ties and saves
-        self.out_features, self.in_features = table.weight.shape
-        self.is_asked = False
-        self.features: Any = None
-
-    def forward(self, features: Tensor) -> Tensor:
-        self.features = features if self.is_asked else None
-        scores = self.probe() if self.is_asked else self.table.scores(features)
-        return scores if self.bias is None else scores + self.bias
-
-    def probe(self) -> Tensor:
-        numbers = torch.logspace(-2, 4, self.out_features, device=self.weight.device)
-        numbers[1::2] *= -1
-        return torch.stack((torch.zeros_like(numbers), numbers)).unsqueeze(0)
-
-
-def _logits_of(output: _Output, made: Tensor) -> SharedEmbedding:
-    """A copy of the table, with its parameters, whose logits are what a model makes of the table's scores z.
-
-    They are c tanh(s z / c) or s z + b, with numbers that the model shows by what it ``made`` of the probe. Raises
-    _OtherLogits for anything else.
-    """
-    table, z = output.table, output.probe()[0, 1].double()
-    if made.shape != (1, 2, len(z)):
-        raise _OtherLogits
-    bias, y = made.detach()[0].double()
-    y, largest = y - bias, bias.abs().max().item()
-    s, c = (y[-1] / z[-1]).item(), None
-    if not torch.allclose(y, s * z, rtol=1e-5, atol=1e-5 * (1 + largest)):
-        s, c = (y[0] / z[0]).item(), y.abs().max().item()
-        if largest or not c or not torch.allclose(y, c * (s * z / c).tanh(), rtol=1e-5):
-            raise _OtherLogits
-    is_scaled, method = not math.isclose(s, 1, rel_tol=1e-5), sharing_method(table.method)
-    if not s > 0 or (is_scaled and (method.offset or method.feature_map)):  # whose scores are no product with features
-        raise _OtherLogits
-    own: Any = copy.copy(table)
-    scale = table.constants.logit_scale * (s if is_scaled else 1)
-    own.constants = dataclasses.replace(table.constants, logit_scale=scale, logit_soft_cap=c)
-    if largest or made.requires_grad:
-        own._parameters = {**table._parameters, "bias": made[0, 0]}
-    return own
 
 
 def _inputs_of(model: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -294,29 +253,3 @@ def _name_the_table(model: Any, table: nn.Module) -> None:
     elif names or len(kept) < len(before):
         model._tied_weights_keys = {name: before[name] for name in kept} | names
         model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
-
-
-def _loss_of_features(
-    output: _Output,
-    options: LossOptions,
-    logits: Tensor,
-    labels: Tensor,
-    *_: Any,
-    num_items_in_batch: Any = None,
-    ignore_index: int = IGNORED,
-    shift_labels: Tensor | None = None,
-    **__: Any,
-) -> Tensor:
-    """Transformers' loss of a language model, of the output's features (B, T, D); ``logits`` is made of its probe."""
-    features_BTD = output.features
-    shape, is_shifted = features_BTD.shape[:-1], shift_labels is not None
-    target: Any = shift_labels if is_shifted else F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    if target.shape != shape and not (is_shifted and target.numel() == shape.numel()):  # flat, say
-        needs, got = f"shape {tuple(shape)}, that of the features", tuple(target.shape)
-        name = "shift_labels" if is_shifted and target is not labels else "labels"
-        raise ValueError(f"{name}: needs {needs}; got {got}. Use one for each token, {ignore_index} for none.")
-    table, target_N = _logits_of(output, logits), target.flatten().to(features_BTD.device)
-    words_N = target_N.ne(ignore_index).nonzero().squeeze(1)
-    features_ND = features_BTD.flatten(0, -2).index_select(0, words_N)
-    loss = table.loss(features_ND, target_N.index_select(0, words_N), options).loss
-    return loss / (len(words_N) if num_items_in_batch is None else num_items_in_batch)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, for_transformers, huggingface
 from fairseq_tiedemb.huggingface import USES_OF_LOGITS, tied_class
-from fairseq_tiedemb.sharing import SHARING_METHODS, ScaleNorm
+from fairseq_tiedemb.sharing import SHARING_METHODS, ScaleNorm, sharing_method
 
 transformers = pytest.importorskip("transformers")
 SIZE, WIDTH = 50, 16
@@ -59,6 +59,10 @@ def build_with_encoder(name: str, **options: Any) -> Any:
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias.normal_()
     return model
+
+
+def parameters_of_head(model: Any) -> dict[str, Any]:
+    return dict(model.get_output_embeddings().named_parameters())
 
 
 WITH_ENCODER = {
@@ -181,7 +185,7 @@ def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
     torch.save(model, tmp_path / "model.pt")
     for again in (torch.load(tmp_path / "model.pt", weights_only=False), copy.deepcopy(model)):
         assert type(again) is type(model)
-        assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
+        assert parameters_of_head(again)["weight"] is again.get_input_embeddings().weight
         assert again.get_output_embeddings().table is again.get_input_embeddings()
         torch.testing.assert_close(again(TEXT).logits, model(TEXT).logits)
 
@@ -229,7 +233,42 @@ def test_a_loss_of_several_batches_is_divided_by_all_their_words() -> None:
     torch.testing.assert_close(loss * 7, expected)
 
 
-@pytest.mark.parametrize("method", ["plain", "cosine", "fixnorm", "scaled-words"])
+MATRICES = [name for name, method in SHARING_METHODS.items() if method.feature_map is None]
+
+
+@pytest.mark.parametrize("method", MATRICES)
+@pytest.mark.parametrize("name", ["Llama", "Phi"])
+def test_a_loss_from_the_weights_of_the_head_is_the_methods(name: str, method: str) -> None:
+    """As TRL and Liger compute it, with the head's attributes ``weight`` and ``bias``, and never by its ``forward``."""
+    losses, gradients = [], []
+    for by_weights in (False, True):
+        model = for_transformers(build(name), method, rows="new").train()
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()
+        for values in table.method_parameters.values():
+            nn.init.uniform_(values, 0.5, 1.5, generator=torch.Generator().manual_seed(1))
+        if by_weights:
+            features = model.model(TEXT).last_hidden_state[:, :-1].flatten(0, 1)
+            logits = nn.functional.linear(features, head.weight, head.bias)
+            losses.append(nn.functional.cross_entropy(logits, LABELS[:, 1:].flatten()))
+        else:
+            losses.append(model(TEXT, labels=LABELS).loss)
+        losses[-1].backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+    assert head.weight is table.weight or not sharing_method(method).is_plain
+
+
+def test_a_weight_of_the_head_that_no_matrix_is_is_refused() -> None:
+    head = for_transformers(build("Phi"), "fixnorm", rows="new").get_output_embeddings()
+    assert head.bias.shape == (SIZE,)
+    with pytest.raises(
+        AttributeError, match="lm_head.weight: needs a sharing method without a map .*; got fixnorm. Use"
+    ):
+        _ = head.weight
+
+
+@pytest.mark.parametrize("method", ["plain", "fixnorm", "cosine", "scaled-words"])
 def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
     model = for_transformers(build("GPT2"), method, rows="new").eval()
     table = model.get_input_embeddings()
@@ -238,7 +277,7 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again = tied_class(transformers.GPT2LMHeadModel).from_pretrained(tmp_path)
     assert type(again) is type(model)
-    assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
+    assert parameters_of_head(again)["weight"] is again.get_input_embeddings().weight
     torch.testing.assert_close(again.eval()(TEXT).logits, model(TEXT).logits)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     if method == "plain":
@@ -247,16 +286,15 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
         torch.testing.assert_close(for_transformers(theirs).eval()(TEXT).logits, model(TEXT).logits)
 
 
-@pytest.mark.parametrize("method", ["plain", "fixnorm", "scaled-words"])
+@pytest.mark.parametrize("method", ["plain", "fixnorm", "scaled-words", "distance"])
 @pytest.mark.parametrize("name", ["T5", "Bart", "Phi"])
 def test_a_saved_model_with_an_encoder_or_a_bias_is_the_same_again(name: str, method: str, tmp_path: Path) -> None:
     stock, given = build(name), {"decoder_input_ids": TEXT} if name in WITH_ENCODER else {}
     model = for_transformers(copy.deepcopy(stock), method, rows="new").train()
-    output = model.get_output_embeddings()
-    if output.bias is not None:
-        nn.init.zeros_(output.bias)
+    if "bias" in (of_head := parameters_of_head(model)):
+        nn.init.zeros_(of_head["bias"])
     model(TEXT, labels=LABELS).loss.backward()
-    for parameter in {*model.get_input_embeddings().parameters(), *output.parameters()}:
+    for parameter in {*model.get_input_embeddings().parameters(), *of_head.values()}:
         assert parameter.grad is not None
         parameter.data.add_(0.3)
     for size in (SIZE, SIZE + 3):
@@ -293,7 +331,7 @@ def test_words_come_and_go() -> None:
         resized = model.resize_token_embeddings(size)
         assert resized is model.get_input_embeddings()
         assert isinstance(resized, SharedEmbedding)
-        assert model.get_output_embeddings().weight is resized.weight
+        assert parameters_of_head(model)["weight"] is resized.weight
         kept = min(size, SIZE)
         assert torch.equal(resized.weight[: SIZE - 10], rows[: SIZE - 10])
         assert resized.method_parameters["scales"].tolist() == pytest.approx([1.7] * kept + [1.0] * (size - kept))
@@ -355,6 +393,45 @@ def test_new_rows_are_those_that_the_method_needs() -> None:
         rows = for_transformers(build("GPT2"), method, rows="new").get_input_embeddings().weight
         assert not torch.equal(rows, first)
         assert rows.norm(dim=1).mean().item() == pytest.approx(norm, rel=0.1)
+
+
+class Copies(nn.Module):
+    """What PEFT puts in the place of a module of ``modules_to_save``: one that is kept, and a copy that is in use."""
+
+    def __init__(self, kept: nn.Module):
+        super().__init__()
+        self.kept, self.used = kept.requires_grad_(False), copy.deepcopy(kept).requires_grad_(True)
+
+    def __getattr__(self, name: str) -> Any:
+        own = vars(self)["_modules"]
+        return own[name] if name in own else getattr(own["used"], name)
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.used(*arguments)
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS[:6])
+def test_a_wrapped_table_is_read_and_scored_by(name: str, options: dict[str, Any]) -> None:
+    model, wrapped = (for_transformers(build(name, **options)).train() for _ in range(2))
+    wrapped.set_input_embeddings(Copies(wrapped.get_input_embeddings()))
+    for each in (model, wrapped):
+        table = each.get_input_embeddings()
+        with torch.no_grad():
+            table.weight.mul_(20).add_(0.1)
+        loss = each(TEXT, labels=LABELS)
+        loss.loss.backward()
+        assert loss.logits is None
+        torch.testing.assert_close(each(TEXT, labels=LABELS).loss, model(TEXT, labels=LABELS).loss)
+        torch.testing.assert_close(table.weight.grad, model.get_input_embeddings().weight.grad, rtol=1e-4, atol=1e-6)
+        assert each.get_output_embeddings().weight is table.weight
+    assert wrapped.get_input_embeddings().kept.weight.grad is None
+
+
+def test_a_copy_of_the_output_is_refused() -> None:
+    model = for_transformers(build("Llama"))
+    model.set_output_embeddings(Copies(model.get_output_embeddings()))
+    with pytest.raises(ValueError, match="^lm_head: needs the output of the shared table; got Copies, a copy"):
+        model(TEXT)
 
 
 def test_what_cannot_be_tied_is_refused() -> None:

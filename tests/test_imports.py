@@ -33,7 +33,7 @@ CORE = (
 LAYERS = [
     *("option_checks", "terminal", "whole_files", "checkpoints", "ngram"),
     *CORE,
-    "huggingface",
+    *("huggingface_output", "huggingface"),
     "plan",
     *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin", "loading"),
     *("analysis", "export", "starts", "vectors", "results", "cli"),
@@ -42,7 +42,7 @@ LAYERS = [
 # What a layer, or a file of it, may import besides Python's own modules and ours.
 LIBRARIES = {
     **dict.fromkeys(["option_checks", "ngram", "terminal", "whole_files"], {"numpy"}),
-    **dict.fromkeys([*CORE, "huggingface", "plan"], {"torch"}),
+    **dict.fromkeys([*CORE, "huggingface_output", "huggingface", "plan"], {"torch"}),
     "loss_kernel": {"torch", "triton"},
     "outputs/binary_trees.py": {"numpy"},
     "checkpoints": {"numpy", "torch"},
