@@ -50,7 +50,7 @@ lint: $(READY)
 	@.ci/lint $(LINT_PYTHON) $(LINT_TORCH)
 
 pytest: $(READY)
-	@echo "The quick tests: some two minutes on two cores."
+	@echo "The quick tests: two to five minutes on two cores."
 	$(PYTEST) -n auto --dist worksteal
 
 slow: $(READY)

@@ -60,7 +60,7 @@ class TiedOutput(nn.Module):
             needs, got = "a sharing method without a map of the features where it is read", method.name
             raise AttributeError(f"lm_head.weight: needs {needs}; got {got}. Use another, or Transformers' loss.")
         rows = self.table.rows(torch.arange(self.out_features, device=own.device), (own, self.own_bias()))
-        term = rows.offset if name == "bias" else own if rows.scale is None else own * rows.scale.unsqueeze(1)
+        term = rows.offset if name == "bias" else rows.matrix
         return None if term is None else term.to(own.dtype)
 
     def probe(self) -> Tensor:

@@ -19,6 +19,11 @@ class ScoredRows(NamedTuple):
     offset: Tensor | None  # (K,) with the output bias included, or None for 0
     constants: Constants = NO_CONSTANTS  # of the table
 
+    @property
+    def matrix(self) -> Tensor:
+        """Rows times scales (K, D), whose products with mapped features are the logits without offset and cap."""
+        return self.rows if self.scale is None else (self.rows * self.scale.unsqueeze(1)).to(self.rows.dtype)
+
     def scores(self, mapped_ND: Tensor, linear: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
         """Logits (N, K) of every token for every mapped feature f(h), in float32 or more precise."""
         return self._affine((linear or F.linear)(mapped_ND, self.rows))

@@ -109,10 +109,8 @@ def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output
             needs = f"the parameter {key!r} of --sharing-method {method.name}"
             raise ValueError(f"TABLE: needs {needs}; got {path} without it beside {name}. Use a whole checkpoint.")
         table.method_parameters[key].copy_(entry)
-    if not is_output:
-        return table.embed(torch.arange(size))
-    rows = table.rows(torch.arange(size))
-    return rows.rows if rows.scale is None else rows.rows * rows.scale.unsqueeze(1)
+    words = torch.arange(size)
+    return table.rows(words).matrix if is_output else table.embed(words)
 
 
 def _missing(state: dict[str, Any], role: str, path: Path) -> ValueError:
