@@ -68,8 +68,7 @@ def for_transformers(
     if None in shapes or shapes[0] != shapes[1]:
         needs = "a language model with an input and an output embedding of one size"
         raise ValueError(f"model: needs {needs}; got {name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2.")
-    sides = [model.get_encoder(), model.get_decoder()] if getattr(model.config, "is_encoder_decoder", False) else []
-    if any(getattr(side.get_input_embeddings(), "weight", None) is not ours.weight for side in sides):
+    if any(getattr(side.get_input_embeddings(), "weight", None) is not ours.weight for side in _sides(model)):
         needs = "one table as input of encoder and decoder"
         raise ValueError(f"model: needs {needs}; got {name} with two. Use a model with one dictionary, like T5.")
     if type(theirs).forward is not nn.Linear.forward:
@@ -113,8 +112,11 @@ def tied_class(base: Any) -> Any:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output, given = self.get_output_embeddings(), dict(zip(names, args, strict=False)) | kwargs
             if not isinstance(output, _Output):  # PEFT's wrapper, say
-                needs, use = "the output of the shared table", "modules_to_save of the input embedding alone"
-                raise ValueError(f"lm_head: needs {needs}; got {type(output).__name__}, a copy. Use {use}.")
+                needs, use = "the output of the shared table", "PEFT's modules_to_save of the input embedding alone"
+                raise ValueError(f"lm_head: needs {needs}; got {type(output).__name__}. Use {use}.")
+            if any(getattr(side.get_input_embeddings(), "embed", None) != output.table.embed for side in _sides(self)):
+                needs, got = "one table as input of encoder and decoder", "several, such as PEFT's copies"
+                raise ValueError(f"model: needs {needs}; got {got}. Use PEFT without embeddings in modules_to_save.")
             if not self.training or given.get("labels") is None or not self._has_the_loss_of_its_logits(given):
                 return super().forward(*args, **kwargs)
             loss_of = functools.partial(own_loss, output, self.loss_options)
@@ -161,13 +163,13 @@ def tied_class(base: Any) -> Any:
             """As torch's, which asks the output for the attribute."""
             path, _, name = target.rpartition(".")
             owner = self.get_submodule(path)
-            return owner._parameters[name] if isinstance(owner, _Output) else super().get_parameter(target)
+            if isinstance(owner, _Output):
+                return owner.own_bias() if name == "bias" else owner.table.weight
+            return super().get_parameter(target)
 
         def _tie_or_clone_weights(self, layer: Any, other: Any) -> None:
             """As Transformers 4 does it, which reads the output's weight where it has a bias."""
-            if isinstance(layer, _Output):
-                layer.weight = other.weight
-            else:
+            if not isinstance(layer, _Output):
                 super()._tie_or_clone_weights(layer, other)
 
         def initialize_weights(self) -> None:
@@ -182,6 +184,9 @@ def tied_class(base: Any) -> Any:
         def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
             """As Transformers', with rows of the table; parameters of new words start as the method's do."""
             table: Any = self.get_input_embeddings()
+            if not isinstance(table, SharedEmbedding):
+                needs, got = "the shared table", type(table).__name__
+                raise ValueError(f"resize_token_embeddings: needs {needs}; got {got}. Use it before get_peft_model.")
             if new_num_tokens is None and not args and not kwargs:
                 return table
             rows, head = nn.Embedding(table.num_embeddings, table.embedding_dim), nn.Linear(1, 1, bias=False)
@@ -225,6 +230,10 @@ def _inputs_of(model: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {"labels": None, "decoder_input_ids": words, "use_cache": False}
 
 
+def _sides(model: Any) -> list[Any]:
+    return [model.get_encoder(), model.get_decoder()] if getattr(model.config, "is_encoder_decoder", False) else []
+
+
 def _table_of(embedding: Any, method: str) -> SharedEmbedding:
     """A table with the rows of an input embedding, and its scale (sqrt(D), say)."""
     scale = next((float(getattr(embedding, name)) for name in SCALES if hasattr(embedding, name)), None)
@@ -243,13 +252,17 @@ def _share(model: Any, table: SharedEmbedding) -> None:
 
 
 def _name_the_table(model: Any, table: nn.Module) -> None:
-    """Tells Transformers, which saves a tensor once, all names of a method's parameters in models with an encoder."""
+    """Tells Transformers, which saves a tensor once, all names of a table's tensors in models with an encoder."""
     first, *others = [name for name, module in model.named_modules(remove_duplicate=False) if module is table]
     before, own = model._tied_weights_keys or {}, [key for key, _ in table.named_parameters() if OF_METHOD.search(key)]
     names = {f"{other}.{key}": f"{first}.{key}" for other in others for key in own}
-    kept = [name for name in before if not OF_METHOD.search(name)]
-    if not isinstance(before, dict):  # before version 5
-        model._tied_weights_keys = [*kept, *names]
-    elif names or len(kept) < len(before):
+    output = model.get_output_embeddings()
+    head = next(f"{name}.weight" for name, module in model.named_modules() if module is output)
+    kept = [name for name in before if not OF_METHOD.search(name) and name != head]
+    if not isinstance(output, _Output):
+        names[head] = f"{first}.weight"
+    if hasattr(model, "get_expanded_tied_weights_keys"):  # since version 5
         model._tied_weights_keys = {name: before[name] for name in kept} | names
         model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
+    else:
+        model._tied_weights_keys = [*kept, *names]

@@ -33,7 +33,6 @@ class TiedOutput(nn.Module):
         super().__init__()
         self.register_parameter("bias", bias)
         self.__dict__["table"] = table  # hidden from torch's registry
-        self.weight = table.weight  # under the name that Transformers ties and saves
         self.out_features, self.in_features = table.weight.shape
         self.is_asked = False
         self.features: Any = None
@@ -48,20 +47,34 @@ class TiedOutput(nn.Module):
         return vars(self).get("bias", self._parameters.get("bias"))  # the former of a replica
 
     def __getattr__(self, name: str) -> Any:
-        """As torch's, but the products of features with ``weight``, plus ``bias``, are the method's scores.
+        """As torch's; ``weight`` and ``bias`` are the matrix (V, D) and the offset (V,) of the method's scores.
 
-        Libraries such as TRL and Liger compute them so. AttributeError for the weight of a method that maps features.
+        TRL computes its loss from them, and not by ``forward``. The table has the parameter. AttributeError for the
+        weight of a method that maps features.
         """
-        value = super().__getattr__(name)
         if name not in ("weight", "bias"):
-            return value
+            return super().__getattr__(name)
         own, method = self.table.weight, sharing_method(self.table.method)
         if name == "weight" and method.feature_map is not None:
-            needs, got = "a sharing method without a map of the features where it is read", method.name
-            raise AttributeError(f"lm_head.weight: needs {needs}; got {got}. Use another, or Transformers' loss.")
+            needs, use = "a sharing method without a map of the features", "cosine, say, or Transformers' Trainer"
+            raise AttributeError(f"lm_head.weight: needs {needs}; got {method.name}. Use {use}.")
+        if name == "weight" and not method.uses_norms:
+            return own
         rows = self.table.rows(torch.arange(self.out_features, device=own.device), (own, self.own_bias()))
         term = rows.offset if name == "bias" else rows.matrix
         return None if term is None else term.to(own.dtype)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "weight":  # which Transformers and accelerate tie
+            super().__setattr__(name, value)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._parameters.pop("weight", None)  # that of version 0.1.50
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        state_dict.pop(f"{prefix}weight", None)  # likewise
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def probe(self) -> Tensor:
         numbers = torch.logspace(-2, 4, self.out_features, device=self.table.weight.device)

@@ -185,7 +185,7 @@ def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
     torch.save(model, tmp_path / "model.pt")
     for again in (torch.load(tmp_path / "model.pt", weights_only=False), copy.deepcopy(model)):
         assert type(again) is type(model)
-        assert parameters_of_head(again)["weight"] is again.get_input_embeddings().weight
+        assert again.get_parameter("lm_head.weight") is again.get_input_embeddings().weight
         assert again.get_output_embeddings().table is again.get_input_embeddings()
         torch.testing.assert_close(again(TEXT).logits, model(TEXT).logits)
 
@@ -268,6 +268,20 @@ def test_a_weight_of_the_head_that_no_matrix_is_is_refused() -> None:
         _ = head.weight
 
 
+@pytest.mark.parametrize("method", ["plain", "cosine", "fixnorm"])
+def test_files_may_have_the_weight_of_the_head(method: str, tmp_path: Path) -> None:
+    """As those that Transformers 4 wrote without safetensors, and state dicts of version 0.1.50."""
+    model = for_transformers(build("GPT2"), method, rows="new").eval()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    weights = model.state_dict()
+    weights |= {"lm_head.weight": weights["transformer.wte.weight"]}
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    again = tied_class(transformers.GPT2LMHeadModel).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(again(TEXT).logits, model(TEXT).logits)
+    again.load_state_dict(dict(weights))
+
+
 @pytest.mark.parametrize("method", ["plain", "fixnorm", "cosine", "scaled-words"])
 def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
     model = for_transformers(build("GPT2"), method, rows="new").eval()
@@ -277,7 +291,7 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again = tied_class(transformers.GPT2LMHeadModel).from_pretrained(tmp_path)
     assert type(again) is type(model)
-    assert parameters_of_head(again)["weight"] is again.get_input_embeddings().weight
+    assert again.get_parameter("lm_head.weight") is again.get_input_embeddings().weight
     torch.testing.assert_close(again.eval()(TEXT).logits, model(TEXT).logits)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     if method == "plain":
@@ -331,7 +345,7 @@ def test_words_come_and_go() -> None:
         resized = model.resize_token_embeddings(size)
         assert resized is model.get_input_embeddings()
         assert isinstance(resized, SharedEmbedding)
-        assert parameters_of_head(model)["weight"] is resized.weight
+        assert model.get_parameter("lm_head.weight") is resized.weight
         kept = min(size, SIZE)
         assert torch.equal(resized.weight[: SIZE - 10], rows[: SIZE - 10])
         assert resized.method_parameters["scales"].tolist() == pytest.approx([1.7] * kept + [1.0] * (size - kept))
@@ -427,10 +441,21 @@ def test_a_wrapped_table_is_read_and_scored_by(name: str, options: dict[str, Any
     assert wrapped.get_input_embeddings().kept.weight.grad is None
 
 
+@pytest.mark.parametrize("name", ["T5", "Bart"])
+def test_a_copy_of_one_input_of_several_is_refused(name: str) -> None:
+    model = for_transformers(build(name))
+    holder = model.model if name == "Bart" else model
+    holder.shared = Copies(holder.shared)
+    with pytest.raises(ValueError, match="^model: needs one table as input of encoder and decoder; got several"):
+        model(TEXT, labels=LABELS)
+    with pytest.raises(ValueError, match="^resize_token_embeddings: needs the shared table; got Copies"):
+        model.resize_token_embeddings(SIZE + 1)
+
+
 def test_a_copy_of_the_output_is_refused() -> None:
     model = for_transformers(build("Llama"))
     model.set_output_embeddings(Copies(model.get_output_embeddings()))
-    with pytest.raises(ValueError, match="^lm_head: needs the output of the shared table; got Copies, a copy"):
+    with pytest.raises(ValueError, match=r"^lm_head: needs the output of the shared table; got Copies\. Use"):
         model(TEXT)
 
 
