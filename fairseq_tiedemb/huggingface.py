@@ -161,11 +161,9 @@ def tied_class(base: Any) -> Any:
 
         def get_parameter(self, target: str) -> Any:
             """As torch's, which asks the output for the attribute."""
-            path, _, name = target.rpartition(".")
-            owner = self.get_submodule(path)
-            if isinstance(owner, _Output):
-                return owner.own_bias() if name == "bias" else owner.table.weight
-            return super().get_parameter(target)
+            owner = self.get_submodule(target.rpartition(".")[0])
+            is_bias = isinstance(owner, _Output) and target.endswith(".bias")
+            return owner.own_bias() if is_bias else super().get_parameter(target)
 
         def _tie_or_clone_weights(self, layer: Any, other: Any) -> None:
             """As Transformers 4 does it, which reads the output's weight where it has a bias."""

@@ -185,7 +185,7 @@ def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
     torch.save(model, tmp_path / "model.pt")
     for again in (torch.load(tmp_path / "model.pt", weights_only=False), copy.deepcopy(model)):
         assert type(again) is type(model)
-        assert again.get_parameter("lm_head.weight") is again.get_input_embeddings().weight
+        assert again.get_output_embeddings().table.weight is again.get_input_embeddings().weight
         assert again.get_output_embeddings().table is again.get_input_embeddings()
         torch.testing.assert_close(again(TEXT).logits, model(TEXT).logits)
 
@@ -291,7 +291,7 @@ def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again = tied_class(transformers.GPT2LMHeadModel).from_pretrained(tmp_path)
     assert type(again) is type(model)
-    assert again.get_parameter("lm_head.weight") is again.get_input_embeddings().weight
+    assert again.get_output_embeddings().table.weight is again.get_input_embeddings().weight
     torch.testing.assert_close(again.eval()(TEXT).logits, model(TEXT).logits)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     if method == "plain":
@@ -345,7 +345,7 @@ def test_words_come_and_go() -> None:
         resized = model.resize_token_embeddings(size)
         assert resized is model.get_input_embeddings()
         assert isinstance(resized, SharedEmbedding)
-        assert model.get_parameter("lm_head.weight") is resized.weight
+        assert model.get_output_embeddings().table.weight is resized.weight
         kept = min(size, SIZE)
         assert torch.equal(resized.weight[: SIZE - 10], rows[: SIZE - 10])
         assert resized.method_parameters["scales"].tolist() == pytest.approx([1.7] * kept + [1.0] * (size - kept))
