@@ -160,7 +160,7 @@ def tied_class(base: Any) -> Any:
             return output
 
         def get_parameter(self, target: str) -> Any:
-            """As torch's, which asks the output for the attribute."""
+            """As torch's, but the output's bias is the parameter, not the offset of the method's scores."""
             owner = self.get_submodule(target.rpartition(".")[0])
             is_bias = isinstance(owner, _Output) and target.endswith(".bias")
             return owner.own_bias() if is_bias else super().get_parameter(target)
@@ -257,7 +257,7 @@ def _name_the_table(model: Any, table: nn.Module) -> None:
     output = model.get_output_embeddings()
     head = next(f"{name}.weight" for name, module in model.named_modules() if module is output)
     kept = [name for name in before if not OF_METHOD.search(name) and name != head]
-    if not isinstance(output, _Output):
+    if not isinstance(output, _Output):  # a matrix, while words are added
         names[head] = f"{first}.weight"
     if hasattr(model, "get_expanded_tied_weights_keys"):  # since version 5
         model._tied_weights_keys = {name: before[name] for name in kept} | names
