@@ -68,12 +68,8 @@ class TiedOutput(nn.Module):
         if name != "weight":  # which Transformers and accelerate tie
             super().__setattr__(name, value)
 
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
-        self._parameters.pop("weight", None)  # that of version 0.1.50
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        state_dict.pop(f"{prefix}weight", None)  # likewise
+        state_dict.pop(f"{prefix}weight", None)  # that of version 0.1.50
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def probe(self) -> Tensor:

@@ -239,7 +239,7 @@ MATRICES = [name for name, method in SHARING_METHODS.items() if method.feature_m
 @pytest.mark.parametrize("method", MATRICES)
 @pytest.mark.parametrize("name", ["Llama", "Phi"])
 def test_a_loss_from_the_weights_of_the_head_is_the_methods(name: str, method: str) -> None:
-    """As TRL and Liger compute it, with the head's attributes ``weight`` and ``bias``, and never by its ``forward``."""
+    """As TRL computes it, with the head's attributes ``weight`` and ``bias``, and never by its ``forward``."""
     losses, gradients = [], []
     for by_weights in (False, True):
         model = for_transformers(build(name), method, rows="new").train()

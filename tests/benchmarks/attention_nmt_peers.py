@@ -86,7 +86,7 @@ class JoeyNMT(nn.Module):
 
 
 def build_ours(words: Dictionary, sizes: Sizes, cell: str, arch: str = "lstm_nmt_twwt") -> AttentionNMTModel:
-    """Our model of these sizes."""
+    """The attention model of this package that ``arch`` names, with a peer's sizes and cell."""
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=SimpleNamespace())
     cfg = LSTMNMTConfig(
         cell=cell,
