@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.1.51"
+__version__ = "0.1.52"
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """Sharing by identity and by behaviour, the output bias, initialisation, and cached norms."""
 
 import copy
+import functools
+import inspect
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from fairseq.models.ema.ema import EMA
 from fairseq.optim.adam import Adam
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.func import functional_call
 
 from fairseq_tiedemb.checkpoints.averages import average
@@ -116,6 +119,39 @@ def _train_in_parallel(rank: int) -> None:
         (sum(map(alone, words)) / 2).backward()
         for name, parameter in alone.named_parameters():
             torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad)
+
+
+@pytest.mark.parametrize("own_group", [False, True], ids=["with the model", "table by itself"])
+def test_sharded_gradients_are_those_of_both_processes(own_group: bool, tmp_path: Path) -> None:
+    in_two_processes(functools.partial(_train_sharded, own_group=own_group), tmp_path)
+
+
+def _train_sharded(rank: int, own_group: bool) -> None:
+    words = torch.tensor([[2, 3, 3, 5], [4, 2, 6, 3]])
+    for method in SHARING_METHODS:
+        model = TwoPlaces(method).double()
+        for parameter in model.parameters():
+            torch.distributed.broadcast(parameter.detach(), 0)
+        alone = copy.deepcopy(model)
+        (sum(map(alone, words)) / 2).backward()
+        scalars = {parameter for parameter in model.parameters() if parameter.dim() == 0}
+        if scalars and "ignored_params" not in inspect.signature(fully_shard).parameters:  # torch < 2.7
+            continue
+        options = {"ignored_params": scalars} if scalars else {}
+        if own_group:
+            fully_shard(model.source, **options)
+            register_fsdp_forward_method(model.source, "scores")
+        fully_shard(model, **options)
+        model(words[rank]).backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            if parameter in scalars:
+                torch.distributed.all_reduce(parameter.grad)
+                whole = parameter.grad / 2
+            else:
+                assert parameter.grad.to_local().shape != parameter.shape
+                whole = parameter.grad.full_tensor()
+            torch.testing.assert_close(whole, alone.get_parameter(name).grad)
 
 
 @every_method

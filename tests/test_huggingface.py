@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, for_transformers, huggingface
 from fairseq_tiedemb.huggingface import USES_OF_LOGITS, tied_class
 from fairseq_tiedemb.sharing import SHARING_METHODS, ScaleNorm, sharing_method
+
+from .processes import in_two_processes
 
 transformers = pytest.importorskip("transformers")
 SIZE, WIDTH = 50, 16
@@ -220,6 +224,25 @@ def test_a_replica_scores_by_its_own_table() -> None:
         model.get_input_embeddings().weight.mul_(2)
     features = model.model(TEXT).last_hidden_state
     torch.testing.assert_close(model(TEXT).logits, model.get_input_embeddings().scores(features))
+
+
+def test_a_sharded_model_trains_on_the_batches_of_both_processes(tmp_path: Path) -> None:
+    in_two_processes(_train_sharded, tmp_path)
+
+
+def _train_sharded(rank: int) -> None:
+    for name, method in itertools.product(("Llama", "T5"), ("plain", "cosine", "distance")):
+        model = for_transformers(build(name), method).train()
+        alone = copy.deepcopy(model)
+        (sum(alone(text[None], labels=text[None]).loss for text in TEXT[:2]) / 2).backward()
+        for layer in model.model.layers if name == "Llama" else (*model.encoder.block, *model.decoder.block):
+            fully_shard(layer)
+        fully_shard(model)
+        text = TEXT[rank : rank + 1]
+        model(text, labels=text).loss.backward()
+        for key, parameter in model.named_parameters():
+            gradient = parameter.grad.full_tensor()
+            torch.testing.assert_close(gradient, alone.get_parameter(key).grad, rtol=1e-4, atol=1e-6)
 
 
 def test_a_loss_of_several_batches_is_divided_by_all_their_words() -> None:
