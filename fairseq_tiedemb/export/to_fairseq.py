@@ -76,10 +76,11 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
         "criterion": criterion,
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
-    if "extra_state" in kept:
+    if extra := kept.get("extra_state"):
         # fairseq restores a missing float32 copy of the EMA from the other copy.
-        extra = {key: value for key, value in kept["extra_state"].items() if key != "ema_fp32_params"}
-        kept["extra_state"] = extra | ({"ema": _fold(extra["ema"], config)} if "ema" in extra else {})
+        kept["extra_state"] = {key: value for key, value in extra.items() if key != "ema_fp32_params"}
+        if "ema" in extra:
+            kept["extra_state"]["ema"] = _fold(extra["ema"], config)
     return _with_plain_numbers({**kept, "cfg": exported, "model": _fold(state["model"], config)})
 
 

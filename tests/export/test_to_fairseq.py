@@ -191,6 +191,11 @@ def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> N
     assert as_saved == ({"_name": "transformer"} if name_key == "_name" else Namespace(arch="transformer"))
 
 
+def test_a_checkpoint_without_a_trainings_state() -> None:
+    state = checkpoint({"arch": "tied_transformer"}, build("transformer"))
+    assert export({**state, "extra_state": None}, name="x")["extra_state"] is None
+
+
 def test_numbers_are_pythons() -> None:
     state = checkpoint({"arch": "tied_transformer"}, build("transformer"))
     numbers = {"best": np.float32(2.5), "meters": [(0, {"sum": np.int64(3)}), OrderedDict(order=np.arange(2))]}
