@@ -28,8 +28,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.analysis.isotropy import isotropy
     from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint
-    from fairseq_tiedemb.vectors.huggingface import read_tables
-    from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
+    from fairseq_tiedemb.vectors.huggingface import is_tensor_file, read_tables
 
     import_user_dir(arguments.user_dir)
     checkpoint, dictionary, picture = arguments.checkpoint, arguments.dictionary, arguments.output

@@ -1,20 +1,23 @@
 """Tables in a folder of Hugging Face's transformers, or in a safetensors file beside its tokenizer.
 
-The folder has model.safetensors, or several files and their index, config.json and the words of the rows.
+The folder has model.safetensors, or several files and their index, config.json and the words of the rows. Names and
+shapes of a file's matrices are known without its numbers.
 """
 
 import re
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints import table_names
 from fairseq_tiedemb.checkpoints.text import parse_json
 from fairseq_tiedemb.vectors.roles import tables_by_role
-from fairseq_tiedemb.vectors.tensor_file import read_matrix, read_shapes
 
 WEIGHTS = "model.safetensors"
+FLOATS = {"F64", "F32", "F16", "BF16"}
+SHOWN = 8  # names of tensors in an error message
 DICTIONARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
 # The last parts of tables' names, as transformers has them.
 INPUT = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared)\.weight$")
@@ -30,6 +33,24 @@ BYTES = {chr(byte): byte for byte in KEPT}
 BYTES |= {chr(256 + number): byte for number, byte in enumerate(sorted({*range(256)} - {*KEPT}))}
 
 
+def is_tensor_file(path: Path) -> bool:
+    """Whether a file is in safetensors format, by its first nine bytes and its size."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= path.stat().st_size - 8 and start[8:] == b"{"
+
+
+def read_shapes(path: Path) -> dict[str, list[int]]:
+    """Returns the shapes of a safetensors file's matrices of floating-point numbers, by name."""
+    try:
+        with safe_open(path, "pt") as file:
+            entries = {name: file.get_slice(name) for name in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"TABLE: needs a whole safetensors file; got {path} ({error}). Use another.") from None
+    shapes = {name: entry.get_shape() for name, entry in entries.items() if entry.get_dtype() in FLOATS}
+    return {name: shape for name, shape in shapes.items() if len(shape) == 2 and 0 not in shape}
+
+
 def tensor_files(path: Path) -> dict[str, Path]:
     """Returns the file of every matrix, by the matrix's name; `path` is a folder or a safetensors file."""
     index = path / f"{WEIGHTS}.index.json"
@@ -42,22 +63,30 @@ def tensor_files(path: Path) -> dict[str, Path]:
     return dict.fromkeys(read_shapes(file), file)
 
 
+def read_matrix(path: Path, name: str | None) -> Tensor:
+    """Returns a matrix of a folder or file by its name, as float32; the error for another name lists some."""
+    files = tensor_files(path)
+    file = files.get(str(name)) or next(iter(files.values()), Path(WEIGHTS))
+    if not file.is_file():
+        raise ValueError(f"TABLE: needs all files of its index; got no {file}. Use a whole folder.")
+    shapes = read_shapes(file)
+    if name not in shapes:
+        named = sorted(shapes, key=lambda key: -max(shapes[key]))
+        shown = ", ".join(f"{key} {tuple(shapes[key])}" for key in named[:SHOWN])
+        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+        raise ValueError(f"--tensor: needs the name of a matrix of {file}; got {name}. Use one of {shown}{more}.")
+    with safe_open(file, "pt") as opened:
+        return opened.get_tensor(name).float()
+
+
 def read_tables(path: Path) -> dict[str, tuple[str, Tensor]]:
     """Returns name and rows of the tables in a folder or file, by role: in, out, source; tied tables are "in" alone."""
     files = tensor_files(path)
     inputs = sorted(filter(INPUT.search, files), key=lambda name: bool(ENCODER.search(name)))
     by_role = {"in": inputs[:1], "out": list(filter(OUTPUT.search, files)), "source": inputs[1:]}
     if not inputs:
-        read_named(files, None)  # which names the matrices
-    return {role: (names[0], read_named(files, names[0])) for role, names in by_role.items() if names}
-
-
-def read_named(files: dict[str, Path], name: str | None) -> Tensor:
-    """Returns a matrix by its name, as float32, with the errors of ``read_matrix``."""
-    file = files.get(str(name)) or next(iter(files.values()), Path(WEIGHTS))
-    if not file.is_file():
-        raise ValueError(f"TABLE: needs all files of its index; got no {file}. Use a whole folder.")
-    return read_matrix(file, name)
+        read_matrix(path, None)  # which names the matrices
+    return {role: (names[0], read_matrix(path, names[0])) for role, names in by_role.items() if names}
 
 
 def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
@@ -71,7 +100,7 @@ def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
         tables.setdefault("out", tables["in"])
     needed = "out" if role == "sum" else role
     if needed not in (None, "tied", *tables):
-        read_named(tensor_files(path), str(role))  # which names the matrices
+        read_matrix(path, str(role))  # which names the matrices
     model = {FAIRSEQ_NAMES[part]: rows for part, (_, rows) in tables.items()}
     return tables_by_role({"model": model, "cfg": {"model": {}}}, role, path=path)
 

@@ -16,7 +16,6 @@ from fairseq_tiedemb.checkpoints.reading import read_checkpoint, section_of
 from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.vectors import huggingface
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
-from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
@@ -45,7 +44,7 @@ class Source(NamedTuple):
         except OSError as error:
             raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
         # First: a safetensors file begins with its header's length, whose first byte may be that of a pickle.
-        if is_tensor_file(self.path):
+        if huggingface.is_tensor_file(self.path):
             return list(self._of_tensor_files())
         if start.startswith(CHECKPOINT_STARTS):
             return list(self._of_checkpoint())
@@ -59,7 +58,7 @@ class Source(NamedTuple):
 
     def _of_tensor_files(self) -> Iterator[WordTable]:
         if self.tensor is not None:
-            matrices = {self.tensor: huggingface.read_named(huggingface.tensor_files(self.path), self.tensor)}
+            matrices = {self.tensor: huggingface.read_matrix(self.path, self.tensor)}
         else:
             matrices = huggingface.tables_of_roles(self.path, self.role)
         dictionary = self.dictionary or huggingface.dictionary_beside(self.path)

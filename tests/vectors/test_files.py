@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
+from fairseq_tiedemb.vectors.huggingface import is_tensor_file, read_matrix
 from fairseq_tiedemb.vectors.text_file import read_vectors, write_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
 
