@@ -66,7 +66,7 @@ def tensor_files(path: Path) -> dict[str, Path]:
 def read_matrix(path: Path, name: str | None) -> Tensor:
     """Returns a matrix of a folder or file by its name, as float32; the error for another name lists some."""
     files = tensor_files(path)
-    file = files.get(str(name)) or next(iter(files.values()), Path(WEIGHTS))
+    file = files.get(str(name)) or next(iter(files.values()), path / WEIGHTS if path.is_dir() else path)
     if not file.is_file():
         raise ValueError(f"TABLE: needs all files of its index; got no {file}. Use a whole folder.")
     shapes = read_shapes(file)
@@ -74,7 +74,8 @@ def read_matrix(path: Path, name: str | None) -> Tensor:
         named = sorted(shapes, key=lambda key: -max(shapes[key]))
         shown = ", ".join(f"{key} {tuple(shapes[key])}" for key in named[:SHOWN])
         more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-        raise ValueError(f"--tensor: needs the name of a matrix of {file}; got {name}. Use one of {shown}{more}.")
+        use = f"one of {shown}{more}" if named else "another file, since this has none"
+        raise ValueError(f"--tensor: needs the name of a matrix of {file}; got {name}. Use {use}.")
     with safe_open(file, "pt") as opened:
         return opened.get_tensor(name).float()
 

@@ -124,11 +124,17 @@ def test_refusals(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "model", {IN: ROWS, "other": ROWS}, WORDS, 2)
     unknown = folder_of(tmp_path / "unknown", {"x": ROWS}, WORDS)
     small = folder_of(tmp_path / "small", {IN: ROWS[:3]}, WORDS)
+    vector = folder_of(tmp_path / "vector", {"x": ROWS[0]}, WORDS)
     (tmp_path / "empty").mkdir()
     for path, message in (
         (tmp_path / "empty", "TABLE: needs a folder with model.safetensors; got .*empty, which has none"),
         (f"{folder}:source", r"--tensor: needs the name of a matrix of .*; got source. Use one of"),
         (unknown, r"--tensor: needs the name of a matrix of .*; got None. Use one of x \(6, 3\)"),
+        (
+            vector,
+            r"--tensor: needs the name of a matrix of .*vector/model.safetensors; got None. Use another file, since",
+        ),
+        (vector / "model.safetensors", "--tensor: .* matrix of .*model.safetensors; got None. Use another file, since"),
         (small, "--dict: needs one word for each of the 3 rows of .*small; got 5"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -141,7 +147,7 @@ def test_refusals(tmp_path: Path) -> None:
     for file, text, message in (
         ("config.json", "{", "TABLE: needs JSON.* got .*config.json, which has none. Use"),
         ("config.json", "[]", "TABLE: needs JSON.* got .*config.json, which has none. Use"),
-        ("model.safetensors.index.json", '{"weight_map": []}', "TABLE: needs all files of its index; got no model.saf"),
+        ("model.safetensors.index.json", '{"weight_map": []}', "TABLE: needs all files of its index; got no .*model.s"),
         ("model-00001-of-00002.safetensors", None, "TABLE: needs all files of its index; got no .*model-00001"),
     ):
         before = (folder / file).read_bytes()
