@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Prints rho and its interval, by set and table."""
     from fairseq_tiedemb.analysis.columns import aligned
-    from fairseq_tiedemb.vectors.ranks import interval
-    from fairseq_tiedemb.vectors.similarity import agreement, read_pairs
+    from fairseq_tiedemb.vectors.similarity import agreement, interval, read_pairs
     from fairseq_tiedemb.vectors.word_table import legend
 
     sets = [read_pairs(path) for path in arguments.sets]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fairseq_tiedemb.vectors.ranks import interval, spearman
+from fairseq_tiedemb.vectors.similarity import interval, spearman
 
 from .common import exact_spearman
 
