@@ -39,8 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     import numpy as np
 
     from fairseq_tiedemb.vectors.counts import positive_mutual_information, singular_vectors, window_counts
-    from fairseq_tiedemb.vectors.text_file import write_vectors
-    from fairseq_tiedemb.vectors.word_table import WordTable
+    from fairseq_tiedemb.vectors.word_table import WordTable, write_vectors
 
     words = np.flatnonzero(stream.word_counts() >= arguments.min_count)
     if len(words) <= arguments.dim:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the file, and describes it."""
-    from fairseq_tiedemb.vectors.text_file import write_vectors
+    from fairseq_tiedemb.vectors.word_table import write_vectors
 
     check_output(arguments.output, flag="--output", inputs=files_of_tables(arguments))
     table, *more = read_tables(arguments)

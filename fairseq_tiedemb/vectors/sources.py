@@ -16,9 +16,8 @@ from fairseq_tiedemb.checkpoints.reading import read_checkpoint, section_of
 from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.vectors import huggingface
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
-from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
-from fairseq_tiedemb.vectors.word_table import WordTable
+from fairseq_tiedemb.vectors.word_table import WordTable, read_vectors
 
 
 class Source(NamedTuple):

@@ -1,12 +1,15 @@
-"""A table of word vectors with its words."""
+"""A table of word vectors with its words, and its form as text, word2vec's and GloVe's: ``word x_1 ... x_D`` a line."""
 
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
+
+from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
 
 
 @dataclass(frozen=True)
@@ -77,3 +80,23 @@ def legend(tables: Sequence[WordTable]) -> tuple[list[str], list[str]]:
     """Returns marks of the tables, ``[1]``, ``[2]``, ..., and the lines that explain them."""
     marks = [f"[{number}]" for number in range(1, len(tables) + 1)]
     return marks, [f"{mark} {table.describe()}" for mark, table in zip(marks, tables, strict=True)]
+
+
+def read_vectors(path: Path) -> WordTable:
+    """Reads word vectors by ``read_word_vectors``, with its errors."""
+    vectors = read_word_vectors(path, flag="TABLE", kinds="a checkpoint, a safetensors file, or vectors as text")
+    return WordTable(str(path), list(vectors), np.stack(list(vectors.values())))
+
+
+def write_vectors(table: WordTable, file: TextIO) -> int:
+    """Writes word2vec's text format, from which float32 is read back bit for bit.
+
+    Returns the number of words left out: the format has no empty words and no words with spaces.
+    """
+    kept = [row for row, word in enumerate(table.words) if word.split() == [word]]
+    width = table.rows_VD.shape[1]
+    file.write(f"{len(kept)} {width}\n")
+    numbers = " %.9g" * width
+    for row in kept:
+        file.write(f"{table.words[row]}{numbers % tuple(table.rows_VD[row].tolist())}\n")
+    return len(table.words) - len(kept)

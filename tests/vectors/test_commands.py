@@ -14,8 +14,8 @@ import torch
 from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.vectors.sources import Source, parse_source
-from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows
+from fairseq_tiedemb.vectors.word_table import read_vectors
 
 from .. import untrained
 from ..conftest import Cli, RunCommand

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from fairseq_tiedemb.vectors.counts import positive_mutual_information, singular_vectors, window_counts
-from fairseq_tiedemb.vectors.text_file import read_vectors
+from fairseq_tiedemb.vectors.word_table import read_vectors
 
 from ..conftest import RunCommand
 from .common import command

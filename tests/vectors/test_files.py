@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fairseq_tiedemb.vectors.huggingface import is_tensor_file, read_matrix
-from fairseq_tiedemb.vectors.text_file import read_vectors, write_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
+from fairseq_tiedemb.vectors.word_table import read_vectors, write_vectors
 
 from .common import random_table, table, write_safetensors
 
