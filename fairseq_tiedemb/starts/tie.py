@@ -97,5 +97,7 @@ def _tied(old: Weights, key: str, way: str, roles: Mapping[str, str]) -> Tensor:
     if part is None:
         return old[key]
     entries = {role: old[name + part] for name, role in roles.items() if name + part in old}
-    apart = {entry.data_ptr(): entry for entry in entries.values()}  # a decoder's one table counts once
-    return entries[way] if way in entries else torch.stack([*apart.values()]).mean(0)
+    if way in entries:
+        return entries[way]
+    first, *others = {entry.data_ptr(): entry for entry in entries.values()}.values()  # a decoder's one table, once
+    return torch.stack([first, *others]).mean(0) if others else first  # which may be whole numbers

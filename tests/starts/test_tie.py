@@ -110,6 +110,14 @@ def test_one_table_is_made_of_all_three(name: str, way: str, tmp_path: Path, cli
     assert re.search("needs an untied model; got .*out.pt, whose tables are one. Use it", refusal)
 
 
+@pytest.mark.parametrize("layer", [("nce",), ("classes", "--classes", 3)], ids=lambda layer: layer[0])
+def test_whole_numbers_of_an_output_layer_are_kept(layer: tuple[Any, ...], tmp_path: Path) -> None:
+    (model, _), (tied, _) = made(tmp_path, (*STREAM, "--output-layer", *layer), "tie")
+    whole = {key: entry for key, entry in model.state_dict().items() if not entry.is_floating_point()}
+    assert whole
+    assert all(torch.equal(tied.state_dict()[key], entry) for key, entry in whole.items())
+
+
 def test_tied_tables_that_were_untied_come_together_again(tmp_path: Path) -> None:
     before, _ = made(tmp_path, (*STREAM, DECODER, "--sharing-method", "scaled"), "untie")
     assert main(["tie", str(tmp_path / "out.pt"), str(tmp_path / "again.pt")]) == 0
