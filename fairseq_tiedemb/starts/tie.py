@@ -50,9 +50,10 @@ def tie(trained: Trained, way: str, *, three_way: bool = False) -> tuple[dict[st
     is_one = len({table.data_ptr() for table in tables.values()}) == 1 if three_way else _shares(weights)
     if is_one or trained.used(sharing):  # fairseq's `lstm` has its one table under one name
         raise ValueError(f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as is.")
-    if "output" not in tables:
-        needs, use = "an output table that this command knows", "a new training"
-        raise ValueError(f"CHECKPOINT: needs {needs}; got {trained.path}, without one. Use {use}.")
+    for role in ("input", "output"):
+        if role not in tables:
+            needs, use = f"an {role} table that this command knows", "a new training"
+            raise ValueError(f"CHECKPOINT: needs {needs}; got {trained.path}, without one. Use {use}.")
     changes = {sharing: True}
     tied = trained.built(trained.task, **changes)
     shapes = [table.shape for table in tables.values()]

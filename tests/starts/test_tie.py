@@ -143,6 +143,11 @@ REFUSALS = {
         (*LM, *SIZES, "--output-dictionary-size", 9),
         "needs input and output tables of as many words; got 10 and 9. Use a new",
     ),
+    "characters of fairseq's": (
+        "tie",
+        (*LM[:3], "transformer_lm", *SIZES, "--character-embeddings", "--character-filters", "[(1, 8)]"),
+        "needs an input table that .* got .*model.pt, without one. Use a new",
+    ),
     "fairseq's lstm": ("tie", STOCK, "needs an output table that .* got .*model.pt, without one. Use a new"),
     "fairseq's lstm, one table": ("untie", (*STOCK, DECODER), "needs shared tables; got .*model.pt, with none that"),
     "fairseq's lstm, already tied": (
