@@ -63,13 +63,14 @@ def _tables(model: Any) -> tuple[Any, Tensor]:
         raise ValueError(f"CHECKPOINT: needs a model with one table for all words; got {got}. Use {use}.")
     if hasattr(model, "output"):  # our models
         tables = [table.weight for table in model.output.tables().values()]
-        if [len(table) for table in tables] != [len(embed.weight)]:
-            shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
-            needs = f"an output table with a row for each of {len(embed.weight):,} words"
-            got = f"{type(model).__name__} with {shown}"
-            raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one with the full softmax.")
-        return embed, tables[0]
-    return embed, next((layer.weight for layer in layers if layer is not None), embed.weight)
+    else:
+        tables = [next((layer.weight for layer in layers if layer is not None), embed.weight)]
+    if [len(table) for table in tables] != [len(embed.weight)]:
+        shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
+        needs = f"an output table with a row for each of {len(embed.weight):,} words"
+        got = f"{type(model).__name__} with {shown}"
+        raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one with the full softmax of all words.")
+    return embed, tables[0]
 
 
 def describe(batches: Iterable[RoleGradients]) -> list[str]:

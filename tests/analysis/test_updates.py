@@ -185,6 +185,8 @@ def test_models_without_a_row_for_each_word_are_refused() -> None:
     bare.decoder = nn.Module()
     of_characters = build("transformer_lm", character_embeddings=True)
     convolutional = FConvLanguageModel(FConvDecoder(dictionary(WORDS), 8, attention=False))
+    fewer = build("transformer_lm", ours=False)  # of --output-dictionary-size
+    fewer.decoder.output_projection = nn.Linear(fewer.decoder.output_embed_dim, 5, bias=False)
     tree.output = SimpleNamespace(tables=dict)
     short.output = SimpleNamespace(tables=lambda: {"words": nn.Embedding(5, 4)})
     for model, message in (
@@ -193,6 +195,7 @@ def test_models_without_a_row_for_each_word_are_refused() -> None:
         (of_characters, r"a model with one table .* got \w+ with none"),
         (convolutional, "a model with one table .* got FConvLanguageModel with none"),
         (tree, "an output table with a row for each of .* with none"),
+        (fewer, r"an output table with a row for each of .* with \(5, \d+\)"),
         (short, r"an output table with a row for each of .* with \(5, 4\)"),
     ):
         with pytest.raises(ValueError, match=f"CHECKPOINT: needs {message}"):
