@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Draws the picture, and describes it."""
-    from fairseq_tiedemb.vectors.picture import draw
-    from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
+    from fairseq_tiedemb.vectors.map import draw, neighbour_embedding, principal_components
     from fairseq_tiedemb.vectors.word_table import common_words, unit_rows
 
     picture_format = check_picture(arguments.output, inputs=files_of_tables(arguments))

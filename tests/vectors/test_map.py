@@ -9,8 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fairseq_tiedemb.vectors.picture import _label, draw
-from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
+from fairseq_tiedemb.vectors.map import _label, draw, neighbour_embedding, principal_components
 
 from ..conftest import Cli
 from .common import command, random_table, write_text
