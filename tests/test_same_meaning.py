@@ -110,6 +110,19 @@ def test_the_best_value_of_another_metric_is_forgotten(train: InProcess, lm_data
     assert logged(train(*command, "--lr", 0, *perplexity, 4), "valid_best_ppl") == logged(text, "valid_ppl") != []
 
 
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+@pytest.mark.parametrize("section", ["checkpoint", "optimizer"])
+def test_settings_without_a_section_are_read(
+    section: str, flag: str, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    path = trained(train, lm_data, tmp_path, *LM)
+    state = torch.load(path, weights_only=False)
+    del state["cfg"][section]
+    torch.save(state, tmp_path / "cut.pt")
+    command = (lm_data, *LM, flag, tmp_path / "cut.pt", "--max-update", 3, "--save-dir", tmp_path / "new")
+    assert logged(train(*command), "train_num_updates") == [3]
+
+
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model", "--continue-once"])
 def test_a_checkpoint_that_is_missing_is_refused(flag: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^{flag}: needs a checkpoint; got nowhere.pt, which is none"):

@@ -63,15 +63,16 @@ def checked_file(read: Any, cfg: Any, trainer: Any, path: str, *args: Any, **kwa
         start_the_methods_own(state, trainer)
     if trainer.cfg.ema.store_ema and state.get("extra_state"):  # fairseq wants weights that it has deleted
         state["extra_state"].setdefault("ema", dict(state["model"]))
-    last, then = (state.get("optimizer_history") or [{}])[-1], state.get("cfg")
-    if then and not cfg.reset_optimizer and path != cfg.finetune_from_model:
+    # Settings that somebody has cut down may lack any section.
+    last, then = (state.get("optimizer_history") or [{}])[-1], state.get("cfg") or {}
+    if not cfg.reset_optimizer and path != cfg.finetune_from_model:
         # fairseq compares the names of its wrappers for half precision.
-        old, new = (getattr(each.optimizer, "_name", None) for each in (then, trainer.cfg))
+        old, new = (getattr(each.get("optimizer"), "_name", None) for each in (then, trainer.cfg))
         if old and old != new and not {old, new} <= {*ADAMS}:
             use = "--reset-optimizer to begin without its state, or the same"
             raise ValueError(f"--optimizer: needs {old}, as in {path}; got {new}. Use {use}.")
-    best = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
-    if then and [then.checkpoint[name] for name in best] != [cfg[name] for name in best]:
+    best, of_best = then.get("checkpoint"), ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
+    if best and [best[name] for name in of_best] != [cfg[name] for name in of_best]:
         # fairseq would compare the new metric with the best value of the old one.
         (state.get("extra_state") or {}).pop("best", None)
         (last.get("lr_scheduler_state") or {}).pop("losses", None)
