@@ -52,6 +52,7 @@ class Products:
     rates: dict[str, float] = field(default_factory=dict)  # GFLOP/s of each way in one thread; empty if not measured
     # Of each way, the largest relative error of a product or an LSTM step, against float64.
     errors: dict[str, float] = field(default_factory=dict)
+    by_hand: bool = False  # whether the user has chosen
 
     def __str__(self) -> str:
         measured = (f"{way} {self.rates[way]:.0f} GFLOP/s, error {self.errors[way]:.0e}" for way in self.rates)
@@ -79,14 +80,15 @@ def fast_products(way: str | None = None) -> Products:
     if chosen not in ("auto", *WAYS):
         needs, got = "auto, blas or onednn", chosen
         raise ValueError(f"{VARIABLE if way is None else 'way'}: needs {needs}; got {got}. Use auto, which measures.")
-    if chosen == "auto" and torch.cuda.is_available():
+    by_hand = chosen != "auto"
+    if not by_hand and torch.cuda.is_available():
         return Products(in_use())
     rates, errors = ({}, {}) if chosen == "blas" else measure()
-    if chosen == "auto":
+    if not by_hand:
         is_better = errors["onednn"] <= EXACT and rates["onednn"] >= GAIN * rates["blas"]
         chosen = "onednn" if is_better else "blas"
     use(chosen)
-    return Products(chosen, rates, errors)
+    return Products(chosen, rates, errors, by_hand)
 
 
 def in_use() -> str:

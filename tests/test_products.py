@@ -46,7 +46,6 @@ def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Before and after each test, nothing is chosen."""
     monkeypatch.setenv(products.VARIABLE, "auto")
     monkeypatch.setattr(cpu, "_in_use", None)
-    monkeypatch.setattr(cpu, "_by_hand", False)
     yield
     products.use("blas")
 

@@ -22,9 +22,8 @@ from ..wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
-# What this process multiplies by, once a command has chosen, and whether its user has.
+# What this process multiplies by, once a command has chosen.
 _in_use: Products | None = None
-_by_hand = False
 
 
 @wrap(options, "parse_args_and_arch")
@@ -49,7 +48,7 @@ def commands_choose_products(original: Any, parser: argparse.ArgumentParser, *ar
 def processes_use_what_is_chosen(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
     """Choose in each process what the command's first one has chosen; see `commands_choose_products`."""
     if _in_use is not None:
-        main = functools.partial(_run, _in_use, _by_hand, main)  # also in processes that it starts
+        main = functools.partial(_run, _in_use, main)  # also in processes that it starts
     return original(cfg, main, **kwargs)
 
 
@@ -84,7 +83,7 @@ def resumed_products(
     global _in_use
     extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
     way = None if extra_state is None or reset_optimizer else extra_state.get("products")
-    if _in_use is None or _by_hand or way not in WAYS or way == _in_use.way:
+    if _in_use is None or _in_use.by_hand or way not in WAYS or way == _in_use.way:
         return extra_state
     if _in_use.errors.get(way, 0) > EXACT:
         logger.warning(
@@ -126,14 +125,13 @@ def products_have_even_rows(original: Any, self: Trainer, *args: Any, **kwargs: 
 
 def choose(way: str | None) -> None:
     """Choose the library for this command by the value of `--products`, and log it; warn of threads that spin."""
-    global _in_use, _by_hand
+    global _in_use
     # By themselves oneDNN and torch's layer above it keep 1,024 kernels each. Where lengths differ from batch to batch
     # these are gigabytes, and few are used again. Both read their limit at the first product.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "32")  # torch's
     before, chosen = _in_use, fast_products(way)
-    _by_hand = (way or os.environ.get(VARIABLE) or "auto") != "auto"
-    _in_use = chosen if chosen.rates or _by_hand else None  # None with a GPU
+    _in_use = chosen if chosen.rates or chosen.by_hand else None  # None with a GPU
     if _in_use == before:  # fairseq-validate parses its options twice
         return
     keep_freed_memory()
@@ -165,10 +163,10 @@ def threads_spin() -> bool:
     return libraries.exists() and "libgomp" in libraries.read_text() and os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
-def _run(products: Products, by_hand: bool, main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
+def _run(products: Products, main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
     """Run a command's `main` with the library that its first process has chosen."""
-    global _in_use, _by_hand
-    _in_use, _by_hand = products, by_hand
+    global _in_use
+    _in_use = products
     use(products.way)
     keep_freed_memory()
     return main(cfg, **kwargs)
