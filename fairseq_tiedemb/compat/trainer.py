@@ -110,18 +110,22 @@ def ema_decays_once(_: Any, self: EMA, new_model: torch.nn.Module, updates: int 
 def numbers_of_a_training(original: Any, self: Trainer) -> None:
     """Refuse numbers by which nothing, or something else, would be trained.
 
-    Without it: `--update-freq 0` ends in ZeroDivisionError; `--clip-norm -1`, or nan, does not clip; a negative
-    `--max-epoch` trains nothing, a negative `--lr` away from the data; `--lr-scheduler polynomial_decay`, word2vec's,
-    without a number of updates ends in an empty AssertionError, and with `--force-anneal` lowers a rate that is lowered
-    already, to another one after a resume (optim/lr_scheduler/polynomial_decay_schedule.py:65). Goes when fairseq
-    checks them.
+    Without it: `--update-freq 0` ends in ZeroDivisionError, an empty list in IndexError; `--clip-norm -1`, or nan, does
+    not clip; a negative `--max-epoch` trains nothing, a negative `--lr` away from the data; by `--ema-decay 2` an
+    average leaves the weights; `--lr-scheduler polynomial_decay`, word2vec's, without a number of updates ends in an
+    empty AssertionError, and with `--force-anneal` lowers a rate that is lowered already, to another one after a resume
+    (optim/lr_scheduler/polynomial_decay_schedule.py:65). Goes when fairseq checks them.
     """
     for name, least in {"update_freq": 1, "clip_norm": 0, "max_epoch": 0, "max_update": 0, "lr": 0}.items():
         given = self.cfg.optimization[name]
+        if isinstance(given, Sequence) and not given:
+            raise ValueError(f"{flag_of(name)}: needs a number for each epoch; got an empty list. Use one for all.")
         for value in given if isinstance(given, Sequence) else [given]:
             if not value >= least:
                 use = least or "a positive number"
                 raise ValueError(f"{flag_of(name)}: needs {least} or more; got {value}. Use {use}.")
+    if self.cfg.ema.store_ema and not 0 <= (decay := self.cfg.ema.ema_decay) <= 1:
+        raise ValueError(f"--ema-decay: needs a number in [0, 1]; got {decay}. Use 0.9999, say.")
     if (updates := getattr(self.cfg.lr_scheduler, "total_num_update", 1)) <= 0:
         needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"
         use = "--max-update or --total-num-update, or another --lr-scheduler"
