@@ -1,10 +1,11 @@
 """The family of recurrent language models, and their decoder."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
-from ..modules.dropout import WordDropout
+from ..modules.dropout import VariationalDropout, WordDropout
 from ..outputs import Bands
 from ..plan import Family, Settings, Widths
 from ._stream_decoder import StreamDecoder
@@ -25,30 +26,20 @@ class RecurrentDecoder(StreamDecoder):
 
         h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   logits_t = output layer of h_t
 
-    ``word_dropout`` is the probability of variational dropout of input tokens. The adaptive softmax of ``Bands`` is
-    registered here, where fairseq's criterion ``adaptive_loss`` looks for it.
+    Without ``dropouts``, of the embeddings and the outputs, the outputs have variational dropout. The adaptive softmax
+    of ``Bands`` is registered here, where fairseq's criterion ``adaptive_loss`` looks for it.
 
     Source: Zaremba et al. 2014, section 3; Press & Wolf 2016, section 3.
     """
 
-    def __init__(
-        self,
-        dictionary: Any,
-        tables: Tables,
-        stack: Any,
-        *,
-        word_dropout: float = 0.0,
-        dropout_in: nn.Module | None = None,
-        dropout_out: nn.Module,
-    ):
+    def __init__(self, dictionary: Any, tables: Tables, stack: Any, cfg: Any, dropouts: Sequence[nn.Module] = ()):
         super().__init__(dictionary, tables)
         head = tables.output.head
         self.adaptive_softmax = head.layers if isinstance(head, Bands) else None
         self.stack = stack
         self.projection = tables.output.projection
-        self.word_dropout = WordDropout(word_dropout)
-        self.dropout_in = dropout_in or nn.Identity()
-        self.dropout_out = dropout_out
+        self.word_dropout = WordDropout(cfg.dropout_words)
+        self.dropout_in, self.dropout_out = dropouts or (nn.Identity(), VariationalDropout(cfg.dropout_outputs))
         # The last layer's outputs (T, B, H) of the last training batch, before and after dropout; () before the first.
         # None unless a penalty reads them; ``regularizers.mark_words`` adds the mask of words.
         self.activations: tuple[Tensor, ...] | None = None

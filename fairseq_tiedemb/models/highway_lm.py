@@ -8,7 +8,6 @@ from typing import Any
 from fairseq.models import register_model
 from torch import nn
 
-from ..modules.dropout import VariationalDropout
 from ..modules.highway import RecurrentHighwayNetwork
 from ..option_checks import POSITIVE, Range, option
 from ..plan import TYING, Plan
@@ -48,8 +47,7 @@ class HighwayLM(StreamLM):
             dropout_i=cfg.dropout_inputs,
             dropout_h=cfg.dropout_states,
         )
-        outputs = VariationalDropout(cfg.dropout_outputs)
-        return RecurrentDecoder(words, tables, stack, word_dropout=cfg.dropout_words, dropout_out=outputs)
+        return RecurrentDecoder(words, tables, stack, cfg)
 
     def reset_parameters(self, cfg: Any) -> None:
         """Draws parameters as ``StreamLM.reset_parameters`` does, but constant biases of the transform gates."""

@@ -6,7 +6,6 @@ from typing import Any, Optional
 
 from fairseq.models import register_model
 
-from ..modules.dropout import VariationalDropout
 from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
 from ..option_checks import flag_of
@@ -46,15 +45,13 @@ class TiedLSTMLM(StreamLM):
         sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
         if not any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs)):
             stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
-            before, after = dropouts(cfg, "decoder", cls.__name__)
-            return RecurrentDecoder(words, tables, stack, dropout_in=before, dropout_out=after)
+            return RecurrentDecoder(words, tables, stack, cfg, dropouts(cfg, "decoder", cls.__name__))
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):
                 needs = "0 with variational dropout (--dropout-inputs, ...)"
                 raise ValueError(f"{flag_of(name)}: needs {needs}; got {getattr(cfg, name)}. Use one kind of dropout.")
         rates = {"dropout_i": cfg.dropout_inputs, "dropout_h": cfg.dropout_states, "weight_dropout": cfg.weight_dropout}
-        stack, outputs = VariationalLSTM(*sizes, **rates), VariationalDropout(cfg.dropout_outputs)
-        return RecurrentDecoder(words, tables, stack, word_dropout=cfg.dropout_words, dropout_out=outputs)
+        return RecurrentDecoder(words, tables, VariationalLSTM(*sizes, **rates), cfg)
 
 
 PROJECTION, WITH_BIAS = ("projection", "projection_bias"), "with the bias that P has in their code."
