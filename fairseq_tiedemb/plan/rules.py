@@ -12,8 +12,6 @@ from ..sharing import SharingMethod
 from .settings import Family, Settings, Widths
 
 CUTOFF = "adaptive_softmax_cutoff"
-# Options of fairseq's models, whose ranges it does not check, and the rank of ours.
-WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim", "embedding_rank")
 
 
 def head_of(settings: Settings) -> OutputHead:
@@ -188,8 +186,6 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
 
 def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
     """Raises ValueError for the first of fairseq's own options that cannot work, before fairseq builds the model."""
-    for name in WIDTHS:
-        check_value(flag_of(name), getattr(settings.options, name, None), dataclasses.replace(POSITIVE, use="128, say"))
     ends = settings(CUTOFF)
     if settings("projection") and ends:
         raise ValueError(f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {ends}. Use one of them.")
@@ -202,9 +198,10 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
         factor = Range("a finite number above 0", "4, say", above=0)
         for name, bound in (("adaptive_softmax_factor", factor), ("adaptive_softmax_dropout", PROBABILITY)):
             check_value(flag_of(name), getattr(settings.options, name, None), bound)
-    rank = settings("embedding_rank")
+    rank = getattr(settings.options, "embedding_rank", None)
+    check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
     for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
-        if rank and settings(name):
+        if rank is not None and settings(name):
             needs = "new tables of one width"
             raise ValueError(f"--embedding-rank: needs {needs}; got {flag_of(name)} {settings(name)}. Use one of them.")
     if settings.family.translates:

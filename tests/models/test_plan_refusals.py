@@ -77,10 +77,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("transformer", {**THEIRS, "projection": True}, "--projection: needs one table .* --adaptive-softmax-cutoff 8,16"),
     # fairseq's own options.
-    ("transformer", {"decoder_embed_dim": 0}, "--decoder-embed-dim: needs a positive whole number; got 0. Use 128"),
-    ("lightconv", {"encoder_embed_dim": 0}, "--encoder-embed-dim: needs a positive whole number; got 0. Use 128"),
-    ("lightconv_lm", {"decoder_input_dim": 0}, "--decoder-input-dim: needs a positive whole number; got 0. Use 128"),
-    ("transformer_lm", {"decoder_output_dim": -8}, "--decoder-output-dim: needs a positive whole number; got -8. Use"),
     ("transformer_lm", {"quant_noise_scalar": 0.1}, "--quant-noise-scalar: needs fairseq's own embeddings; got 0.1"),
     ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
     ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
