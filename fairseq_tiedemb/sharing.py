@@ -66,22 +66,35 @@ class SharingMethod:
     divides_by_norm: bool = field(init=False, default=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in (*self.parameters, *self.input_parameters):
+        for name, make in (*self.parameters.items(), *self.input_parameters.items()):
             if not name.isidentifier() or hasattr(nn.ParameterDict, name):
                 needs = "names of parameters that nn.ParameterDict does not have"
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {name!r}. Use 'my_scale', say.")
+            self._require(name, make, 2, f"a function of V and D for {name!r}", f"{name}=lambda size, width: ...")
+        if self.feature_map is not None:
+            self._require("feature_map", self.feature_map, 1, "feature_map(width), of a module", "its class.")
         divides = False
         for kind, side in (("input_scale", "input_parameters"), ("scale", "parameters"), ("offset", "parameters")):
             function, takes = getattr(self, kind), getattr(self, side)
             if function is None:
                 continue
-            if not _takes(function, 2 if takes else 1):
-                needs = f"{kind}(n, own) beside {side}" if takes else f"{kind}(n), or {side} for {kind}(n, own)"
-                got = f"{kind}{inspect.signature(function)}" if callable(function) else f"{kind}={function}"
-                use = f"{kind}=lambda n{', own' * bool(takes)}: ..."
-                raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use {use}")
+            needs = f"{kind}(n, own) beside {side}" if takes else f"{kind}(n), or {side} for {kind}(n, own)"
+            self._require(kind, function, 2 if takes else 1, needs, f"{kind}=lambda n{', own' * bool(takes)}: ...")
             divides |= self._changes_with_norm(kind, function, takes) and kind != "offset"
         object.__setattr__(self, "divides_by_norm", divides)
+
+    def _require(self, what: str, function: Any, count: int, needs: str, use: str) -> None:
+        """Raises ValueError unless a function can be called with so many arguments."""
+        got = f"={function}"
+        try:
+            signature = inspect.signature(function)
+            got = str(signature)
+            signature.bind(*range(count))
+        except TypeError:
+            message = f"sharing method {self.name!r}: needs {needs}; got {what}{got}. Use {use}"
+            raise ValueError(message) from None
+        except ValueError:  # it cannot be told, as of torch's
+            return
 
     def _changes_with_norm(self, kind: str, function: NormFunction, makers: Mapping[str, Any]) -> bool:
         """Whether a function changes with the norm; True if it cannot be told. ValueError if it is not element-wise."""
@@ -160,17 +173,6 @@ class SharingMethod:
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use torch.tensor(1.0), say.")
             initial[name] = nn.Parameter(value.clone())
         return initial
-
-
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments; True if that cannot be told, as of torch's."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:
-        pass
-    return True
 
 
 SHARING_METHODS: Registry[SharingMethod] = Registry(

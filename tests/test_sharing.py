@@ -106,6 +106,15 @@ ONE = {"one": lambda size, width: torch.ones(())}
         ),
         ({"input_parameters": {"my.one": ONE["one"]}}, "needs names of parameters .* got 'my.one'"),
         ({"scale": lambda: None}, r"needs scale\(n\), or parameters"),
+        (
+            {"scale": lambda n, own: n, "parameters": {"mine": lambda size: torch.ones(size)}},
+            r"needs a function of V and D for 'mine'; got mine\(size\). Use mine=lambda size, width: ...",
+        ),
+        ({"input_parameters": {"mine": 2.0}}, "needs a function of V and D for 'mine'; got mine=2.0. Use mine=lambda "),
+        (
+            {"feature_map": lambda: torch.nn.Identity()},
+            r"needs feature_map\(width\), of a module; got feature_map\(\). Use its class.",
+        ),
         ({"scale": 2.0}, r"needs scale\(n\), or parameters for scale\(n, own\); got scale=2.0. Use scale=lambda n: "),
         (
             {"scale": lambda n: n / n.mean()},
