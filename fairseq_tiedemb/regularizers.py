@@ -7,7 +7,7 @@ package with an entry point in the group ``fairseq_tiedemb.regularizers``. The c
 import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from torch.linalg import vector_norm
 from .option_checks import flag_of
 from .precision import exact
 from .registry import Registry
+
+AddedTo = Literal["update", "mean", "batch"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Regularizer:
     summary: str
     source: str
     penalty: Callable[..., Tensor | None]
-    needs: tuple[str, str] = ("", "")
-    added_to: Literal["update", "mean", "batch"] = "update"
+    needs: tuple[str, str] = ("a model with the weights that it penalises", "Leave it out")
+    added_to: AddedTo = "update"
     options: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -46,6 +48,9 @@ class Regularizer:
             if not name.isidentifier() or keyword.iskeyword(name):
                 needs = "names of options, of letters, digits and _"
                 raise ValueError(f"regularizer: needs {needs}; got {name!r}. Use 'my_penalty', say.")
+        if self.added_to not in (places := get_args(AddedTo)):
+            needs = f"one of {', '.join(places)} as added_to"
+            raise ValueError(f"regularizer: needs {needs}; got {self.added_to!r}. Use 'update', say.")
 
     @property
     def flag(self) -> str:

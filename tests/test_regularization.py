@@ -272,6 +272,18 @@ def test_options_that_a_penalty_cannot_have(fields: dict[str, Any], message: str
     assert list(REGULARIZERS) == before
 
 
+def test_another_place_of_a_penalty_is_refused() -> None:
+    elsewhere: Any = "token"
+    with pytest.raises(ValueError, match="^regularizer: needs one of update, mean, batch as added_to; got 'token'. Use"):
+        Regularizer(name="mine", summary="", source="", penalty=lambda model: None, added_to=elsewhere)
+
+
+def test_a_penalty_without_weights_says_so_whoever_wrote_it() -> None:
+    mine = Regularizer(name="mine", summary="", source="", penalty=lambda model: None)
+    with pytest.raises(ValueError, match="--mine: needs a model with the .*; got 0.5 for one without. Leave it out."):
+        mine(torch.nn.Linear(2, 3), 0.5)
+
+
 def test_a_penalty_of_rows_takes_a_table_alone() -> None:
     model = projected()
     assert penalty("cosine_regularization", model.output.table) == penalty("cosine_regularization", model)
