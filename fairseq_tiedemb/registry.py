@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Collection
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 Entry = TypeVar("Entry")
 # What a command line takes as a value, and a file name as a part.
@@ -14,7 +14,7 @@ NAME = re.compile(r"\w[\w.+-]*")
 logger = logging.getLogger("fairseq_tiedemb.registry")
 
 
-class Registry(dict[str, Entry], Generic[Entry]):
+class Registry(dict[str, Entry]):
     """Entries by name. An entry has a ``name`` and a ``summary``.
 
     Args:
