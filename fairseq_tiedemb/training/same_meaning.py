@@ -18,7 +18,6 @@ from ..checkpoints.dictionaries import KEY, fingerprint, fingerprints_of_trainin
 from ..checkpoints.meaning import differences
 from ..embedding import OF_METHOD
 from ..option_checks import flag_of
-from ..outputs import OUTPUT_HEADS
 from ..wrapping import wrap
 from .extensions import extensions_of, model_class
 
@@ -29,7 +28,6 @@ MERGED_KEY = "merged"
 OUTPUT = "output"  # the side of the words that --output-dictionary-size leaves
 FLAGS = {"source": "srcdict", "target": "tgtdict"}  # of fairseq-preprocess
 
-OWN_OPTIONS = "--output-layer-options"
 ADAMS = {"adam": "FairseqAdam", "fused_adam": "FairseqFusedAdam"}
 
 
@@ -162,17 +160,7 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
     old, new = (model_class(options) or object for options in (trained, cfg))
     # fairseq's own models have no `meaning`; our models load their checkpoints, and vice versa.
     choices = [choice for model in (old, new) for choice in extensions_of(model).meaning]
-    differing = iter(()) if trained is None else differences((old, trained), (new, cfg), choices)
-    return (each for each in differing if each[0] != OWN_OPTIONS or not same_options(trained, cfg))
-
-
-def same_options(trained: Any, cfg: Any) -> bool:
-    """Return whether `--output-layer-options` are the same in other words; a default need not be written."""
-    try:
-        entry = OUTPUT_HEADS.find(getattr(cfg, "output_layer", ""), flag="--output-layer")
-        return bool(entry.options_of(trained) == entry.options_of(cfg))
-    except ValueError:  # which building the model raises, too
-        return False
+    return iter(()) if trained is None else differences((old, trained), (new, cfg), choices)
 
 
 def fingerprints(task: Any, *, merged: bool = False) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Which options settle what a model's weights mean: every option has been decided about, and presets count as flags."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,6 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
 from fairseq_tiedemb.checkpoints.meaning import differences_of_settings
-from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 from fairseq_tiedemb.training.same_meaning import other_meaning
 
 # With another value there are other parameters, or parameters of other shapes.
@@ -125,22 +123,3 @@ def test_the_same_by_other_words(trained: Any, now: Any) -> None:
 def test_another_meaning_is_found(trained: Any, now: Any, difference: tuple) -> None:
     [(_, *found)] = other_meaning(trained, now)
     assert tuple(found) == difference
-
-
-def test_options_of_ones_own_layer_are_the_same_in_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass
-    class Options:
-        temperature: float = 2.0
-        steps: int = 1
-
-    own = OutputHead("own", "", lambda options, table, counts, words: table, Options)
-    monkeypatch.setitem(OUTPUT_HEADS, "own", own)
-
-    def of(text: str | None) -> Any:
-        return model("tied_lstm_lm", output_layer="own", output_layer_options=text)
-
-    for text in (None, "", "temperature=2", "steps=1,temperature=2.0"):
-        assert list(other_meaning(of(text), of("temperature=2,steps=1"))) == []
-        [(*_, old, new)] = other_meaning(of(text), of("temperature=3"))
-        assert (old, new) == (text or "none", "temperature=3")
-    assert list(other_meaning(of("temperature=2"), of("heat=2")))  # which has no meaning
