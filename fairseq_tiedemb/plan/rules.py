@@ -171,13 +171,9 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
         high = max(low + fewest, 3 * size // 5)
         use = f"{low},{high}, say" if high + fewest <= size else "one table, without bands"
         raise ValueError(f"{flag}: needs {needs}; got {value}. Use {use}.")
-    last = len(all_ends) - 1
-    try:
-        narrowest = width // factor**last if factor >= 1 or last == 0 else 0
-    except OverflowError:
-        narrowest = 0
     # fairseq checks no width of bands that the output alone has.
-    if narrowest < 1 and not (fairseqs and side == "softmax"):
+    last = len(all_ends) - 1
+    if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor**last < 1):
         needs = f"1 or more, and a last band, of {width} / factor^{last}, at least 1 wide"
         use = f"{min(4, int(width ** (1 / last)))}, or fewer bands"
         raise ValueError(f"--adaptive-{side}-factor: needs {needs}; got {factor}. Use {use}.")
