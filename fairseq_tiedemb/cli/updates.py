@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     for path in arguments.checkpoint:
         if not path.is_file():
             raise ValueError(f"--checkpoint: needs a file; got {path}, which is none. Use another path.")
-    from fairseq_tiedemb.analysis.input_updates import input_updates
+    from fairseq_tiedemb.analysis.updates import input_updates
     from fairseq_tiedemb.loading import load_dictionary
 
     import_user_dir(arguments.user_dir)
@@ -63,8 +63,7 @@ def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
 
 def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     """Returns the figures of a model, as lines of text."""
-    from fairseq_tiedemb.analysis.repeats import repeats
-    from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
+    from fairseq_tiedemb.analysis.updates import describe_gradients, repeats, role_gradients
     from fairseq_tiedemb.loading import load_language_model
 
     model, task = load_language_model(checkpoint, arguments.data, flag="--checkpoint")
@@ -80,7 +79,7 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
                 del batch["net_input"]["stream_position"]
             yield role_gradients(model, batch, pad=dictionary.pad())
 
-    lines = [str(checkpoint), *describe(gradients())]
+    lines = [str(checkpoint), *describe_gradients(gradients())]
     if carries:
         task.args.tokens_per_sample = LONG
     task.load_dataset(arguments.gen_subset)

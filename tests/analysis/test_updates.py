@@ -14,9 +14,7 @@ from fairseq.models.fconv import FConvDecoder
 from fairseq.models.fconv_lm import FConvLanguageModel
 from torch import Tensor, nn
 
-from fairseq_tiedemb.analysis.input_updates import input_updates
-from fairseq_tiedemb.analysis.repeats import repeats
-from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
+from fairseq_tiedemb.analysis.updates import describe_gradients, input_updates, repeats, role_gradients
 from fairseq_tiedemb.cli._stream import _check_index
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
@@ -164,7 +162,7 @@ def test_the_parts_of_two_tables() -> None:
 def test_what_is_printed_of_gradients() -> None:
     model = grown(recurrent_lms.build("zaremba_lm_small_wt"), 0.3).double().eval()
     one = role_gradients(model, text(), pad=PAD)
-    lines = describe([one, one])
+    lines = describe_gradients([one, one])
     first, second = (part[one.read].norm(dim=1) for part in (one.input_VD, one.output_VE))
     both = (one.input_VD + one.output_VE)[one.read].norm(dim=1)
     assert lines[0] == "gradients of 2 batches, tied: 5 rows read in each"
@@ -175,8 +173,8 @@ def test_what_is_printed_of_gradients() -> None:
     assert lines[4].endswith(f"= {(first / (first + second)).mean():.3f} on average")
     assert f"|sum| = {(first / both).mean():.3f}, |output's part| / |sum| = {(second / both).mean():.3f}" in lines[5]
     untied = role_gradients(grown(recurrent_lms.build("zaremba_lm_small")).eval(), text(), pad=PAD)
-    assert describe([untied])[0].startswith("gradients of 1 batches, untied")
-    assert len(describe([untied])) == 5
+    assert describe_gradients([untied])[0].startswith("gradients of 1 batches, untied")
+    assert len(describe_gradients([untied])) == 5
 
 
 def test_models_without_a_row_for_each_word_are_refused() -> None:

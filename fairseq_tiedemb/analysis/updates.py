@@ -1,17 +1,67 @@
-"""Splits the gradient of an embedding table into the part of the input embedding and the part of the output embedding.
+"""What updates the rows of an embedding table: the words of batches, its two roles, and repeated words.
 
-Source: Press & Wolf 2016, section 3: in a tied model a row's update is the sum of both parts; rows of words that the
-batch does not read get the output's part alone.
+Source: Press & Wolf 2016, section 3: "vectors representing rare words are updated only a small number of times. The
+output embedding updates every row at each timestep." In a tied model a row's update is the sum of both parts; rows of
+words that the batch does not read get the output's part alone. That of the row of the input word i_t grows with
+p(i_t | i_1..i_t), which "is expected to be close to zero, since words seldom appear twice in a row".
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from fairseq.modules import AdaptiveInput
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.columns import aligned
+from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
+from fairseq_tiedemb.analysis.sentence_scores import log_probabilities
+
+FEW = 10  # updates of a row
+SHOWN = 3  # repeated words
+
+
+class InputUpdates(NamedTuple):
+    """How often one epoch updates the rows of an input embedding."""
+
+    updates_V: np.ndarray  # batches that contain the word
+    counts_V: np.ndarray  # tokens of the word
+    rows_of_batches: np.ndarray  # different words in each batch
+
+    def describe(self) -> list[str]:
+        """Formats the counts as lines of text, by bands of word frequency."""
+        size, batches = len(self.updates_V), len(self.rows_of_batches)
+        rows, few = self.rows_of_batches, self.updates_V <= FEW
+        per_batch = f"{rows.mean():.0f} different rows of {size:,} ({rows.mean() / size:.1%})"
+        table = [["words by frequency", "updates an epoch", "share of batches"]]
+        order = np.argsort(-self.counts_V, kind="stable")
+        for low, high in bands_of_ranks(size):
+            mean = self.updates_V[order[low:high]].mean()
+            table.append([f"{low + 1:,}-{high:,}", f"{mean:,.1f}", f"{mean / batches:.2%}"])
+        return [
+            f"an epoch: {self.counts_V.sum():,} tokens in {batches:,} batches",
+            f"input: a batch updates {per_batch}, {rows.min():,} to {rows.max():,}",
+            f"input: an epoch updates {(self.updates_V > 0).sum():,} rows; {few.mean():.1%} of all are updated {FEW} "
+            f"times or less, {(self.counts_V <= FEW).mean():.1%} are of words that come {FEW} times or less",
+            f"output, by full softmax: each batch updates all {size:,} rows, {batches:,} times an epoch",
+            *aligned(table),
+        ]
+
+
+def input_updates(batches: Iterable[np.ndarray], size: int, *, not_words: tuple[int, ...] = ()) -> InputUpdates:
+    """Counts the updates of one epoch, of the input tokens of one batch or more, in any shape.
+
+    `size` is V; `not_words` are rows to leave out, such as padding.
+    """
+    updates, counts, rows = np.zeros(size, np.int64), np.zeros(size, np.int64), []
+    kept = np.delete(np.arange(size), not_words)
+    for batch in batches:
+        batch_counts = np.bincount(np.asarray(batch).ravel(), minlength=size)
+        updates += batch_counts > 0
+        counts += batch_counts
+        rows.append(np.count_nonzero(batch_counts[kept]))
+    return InputUpdates(updates[kept], counts[kept], np.array(rows))
 
 
 class RoleGradients(NamedTuple):
@@ -73,7 +123,7 @@ def _tables(model: Any) -> tuple[Any, Tensor]:
     return embed, tables[0]
 
 
-def describe(batches: Iterable[RoleGradients]) -> list[str]:
+def describe_gradients(batches: Iterable[RoleGradients]) -> list[str]:
     """Formats mean gradient norms of the rows that batches read, and of all other rows, as lines of text."""
     norms: dict[str, list[Tensor]] = {}
     tied, count = False, 0
@@ -108,3 +158,44 @@ def describe(batches: Iterable[RoleGradients]) -> list[str]:
             f"{(second / of['sum']).mean():.3f}; other rows: 0 and 1"
         )
     return lines
+
+
+class Repeats(NamedTuple):
+    """Repetition in a text, over the tokens that follow a word of their own sentence."""
+
+    probabilities: np.ndarray  # p(w_{t-1} | history), the model's probability of a repeat, float64
+    repeated: list[int]  # the words that the text does repeat, once per repeat
+
+    def describe(self, dictionary: Any) -> list[str]:
+        """Formats the means and the most repeated words as lines of text."""
+        count = len(self.probabilities)
+        often = [f"{dictionary[word]} {times:,}" for word, times in Counter(self.repeated).most_common(SHOWN)]
+        listed = f" ({', '.join(often)})" if often else ""
+        return [
+            f"repeat probability p(w_t-1 | history): mean {self.probabilities.mean():.4f}, median "
+            f"{np.median(self.probabilities):.1e}, over {count:,} tokens that follow a word",
+            f"repeats in the text: {len(self.repeated) / count:.4f}, {len(self.repeated):,} tokens{listed}",
+        ]
+
+
+@torch.no_grad()
+def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> Repeats:
+    """Scores every word of a text as if it were repeated, by a language model in evaluation mode.
+
+    `batches` are fairseq's in order, whose ``src_tokens`` are the previous words. Tokens after ``</s>`` or padding have
+    no word to repeat; ValueError if none follows a word.
+    """
+    repeat_probabilities, repeated = [], []
+    for batch in batches:
+        if not batch:  # fairseq gives shards one length by empty batches
+            continue
+        previous, target = batch["net_input"]["src_tokens"], batch["target"]
+        follows = target.ne(dictionary.pad())
+        for symbol in (dictionary.pad(), dictionary.eos(), dictionary.bos()):  # which are no words
+            follows &= previous.ne(symbol)
+        repeat_probabilities.append(log_probabilities(model, previous, batch["net_input"])[follows].double().exp())
+        repeated += previous[follows & previous.eq(target)].tolist()
+    probabilities = torch.cat(repeat_probabilities).numpy() if repeat_probabilities else np.empty(0)
+    if not len(probabilities):
+        raise ValueError("--gen-subset: needs sentences of two words or more; got none. Use another.")
+    return Repeats(probabilities, repeated)
