@@ -12,7 +12,6 @@ import os
 import platform
 import threading
 import timeit
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,8 +39,6 @@ SHORT = 512  # words; beyond, torch's attention is as fast, and needs less memor
 # oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. In
 # trainings in these dtypes, a product of at least the first number of rows has a multiple of the second.
 EVEN_ROWS, EVEN = {torch.bfloat16}, ((512, 64), (64, 16))
-# While it lives, ``_product`` stands in for torch's operators; see ``multiply_in_float32``.
-_operators: list[torch.library.Library] = []
 
 
 @dataclass(frozen=True)
@@ -139,9 +136,8 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
 
     All ways together take 12 rounds of 50 MFLOP, and 50 MFLOP of LSTM.
     """
-    errors, seconds, threads = {}, dict.fromkeys(WAYS, math.inf), torch.get_num_threads()
-    torch.set_num_threads(1)  # several would measure what else runs on the machine
-    try:
+    errors, seconds = {}, dict.fromkeys(WAYS, math.inf)
+    with one_thread():
         operands = _operands()
         exact = _results(*(operand.double() for operand in operands))
         for way in WAYS:
@@ -152,29 +148,8 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
             for way in WAYS:
                 with multiplying_by(way):
                     seconds[way] = min(seconds[way], timeit.timeit(functools.partial(_products, *operands), number=1))
-    finally:
-        torch.set_num_threads(threads)
     operations = 3 * 2 * ROWS * WIDTH * 4 * UNITS
     return {way: operations / seconds[way] / 1e9 for way in WAYS}, errors
-
-
-def multiply_in_float32() -> bool:
-    """Let this process multiply bfloat16 matrices on the CPU in float32, if its processor has no such products.
-
-    Processors with AVX2 alone have none, and torch multiplies in plain loops there, 3 to 60 times as slowly. Results
-    are those of other processors: sums in float32, rounded once. Products of other types take some microseconds longer.
-    Where torch sees a GPU, whose attention the switch would concern, nothing is done. Returns whether it is done.
-    """
-    if _operators or HAS_BFLOAT16 or torch.cuda.is_available():
-        return bool(_operators)
-    _operators.append(torch.library.Library("aten", "IMPL"))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        for name in ("mm", "addmm", "bmm", "baddbmm"):
-            for overload in ("", ".out"):
-                _operators[0].impl(name + overload, _product, "CPU")
-    torch.backends.cuda.enable_flash_sdp(False)  # the CPU's fused attention has products of its own
-    return True
 
 
 def packed(weight: torch.Tensor, uses: float = math.inf) -> torch.Tensor:
@@ -291,16 +266,15 @@ class _BlasLinear(torch.autograd.Function):
             return grad_NO @ weight if needs_inputs else None, grad_NO.t() @ inputs_NI if needs_weight else None
 
 
-def _product(*operands: torch.Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None) -> torch.Tensor:
-    """left @ right of two operands; beta * added + alpha * left @ right of three."""
-    *added, left, right = operands
-    shape, dtype = (*left.shape[:-1], right.size(-1)), torch.float32 if left.dtype == torch.bfloat16 else left.dtype
-    beta = beta if added else 0
-    total = added[0].to(dtype).expand(shape).clone() if beta != 0 else left.new_empty(shape, dtype=dtype)
-    # In place: these operators stay torch's own.
-    multiply = total.addmm_ if total.dim() == 2 else total.baddbmm_
-    result = multiply(left.to(dtype), right.to(dtype), beta=beta, alpha=alpha).to(left.dtype)
-    return result if out is None else out.resize_(shape).copy_(result)
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Lets torch compute in one thread here; several would measure what else runs on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:

@@ -90,12 +90,12 @@ def seed() -> None:
 
 
 def multiply_as_torch_does() -> None:
-    """Undo ``products.multiply_in_float32``."""
+    """Undo ``bfloat16.multiply_in_float32``."""
     import torch
 
-    products = sys.modules.get("fairseq_tiedemb.products")
-    if products is not None and products._operators:
-        products._operators.clear()
+    bfloat16 = sys.modules.get("fairseq_tiedemb.bfloat16")
+    if bfloat16 is not None and bfloat16._operators:
+        bfloat16._operators.clear()
         torch.backends.cuda.enable_flash_sdp(True)
 
 

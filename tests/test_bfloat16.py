@@ -1,4 +1,4 @@
-"""Processors without products in bfloat16 compute them in float32, with the results of others."""
+"""Processors whose products in bfloat16 are slow, or missing, compute them in float32, with the results of others."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from fairseq.models import BaseFairseqModel
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_tiedemb import products
+from fairseq_tiedemb import bfloat16, products
 from fairseq_tiedemb.modules.lstm import LSTMStack
 
 from .conftest import InProcess
@@ -45,9 +45,9 @@ def test_products_are_rounded_once(name: str, without_products: None, monkeypatc
     given = operands(name, torch.bfloat16)
     factors: dict[str, Any] = {"beta": 0.5, "alpha": 3} if "add" in name else {}
     exact = getattr(torch, name)(*(operand.double() for operand in given), **factors)
-    multiply = Mock(side_effect=products._product)
-    monkeypatch.setattr(products, "_product", multiply)
-    assert products.multiply_in_float32()
+    multiply = Mock(side_effect=bfloat16._product)
+    monkeypatch.setattr(bfloat16, "_product", multiply)
+    assert bfloat16.multiply_in_float32()
     result = getattr(torch, name)(*given, **factors)
     assert result.dtype == torch.bfloat16
     assert near(result, exact)
@@ -62,20 +62,20 @@ def test_products_are_rounded_once(name: str, without_products: None, monkeypatc
 def test_other_types_are_multiplied_as_before(name: str, dtype: torch.dtype, without_products: None) -> None:
     given = [3 * operand for operand in operands(name, torch.float64)]
     before = getattr(torch, name)(*(operand.to(dtype) for operand in given))
-    assert products.multiply_in_float32()
+    assert bfloat16.multiply_in_float32()
     after = getattr(torch, name)(*(operand.to(dtype) for operand in given))
     assert after.dtype == dtype
     assert torch.equal(after, before)
 
 
 def test_what_is_not_added_may_be_nan(without_products: None) -> None:
-    assert products.multiply_in_float32()
+    assert bfloat16.multiply_in_float32()
     added, left, right = operands("addmm", torch.bfloat16)
     assert torch.equal(torch.addmm(added * torch.nan, left, right, beta=0), left @ right)
 
 
 def test_products_of_other_shapes_are_refused_as_before(without_products: None) -> None:
-    assert products.multiply_in_float32()
+    assert bfloat16.multiply_in_float32()
     with pytest.raises(RuntimeError, match=r"7x33 and 7x33"):
         torch.mm(*[operands("mm", torch.bfloat16)[0]] * 2)
 
@@ -94,7 +94,7 @@ class Operators(TorchDispatchMode):
 
 def test_layers_learn(without_products: None) -> None:
     """Layers and their gradients multiply by these operators, and attention by no other."""
-    assert products.multiply_in_float32()
+    assert bfloat16.multiply_in_float32()
     torch.manual_seed(1)
     layer, recurrent = torch.nn.Linear(8, 6), torch.nn.LSTM(6, 6)
     inputs = torch.randn(5, 3, 8)
@@ -111,13 +111,54 @@ def test_layers_learn(without_products: None) -> None:
     assert (gradients[1] - gradients[0]).norm() < 0.03 * gradients[0].norm()
 
 
-@pytest.mark.parametrize("there", [(products, "HAS_BFLOAT16", True), (torch.cuda, "is_available", lambda: True)])
-def test_processors_with_products_and_gpus_use_them(
-    there: tuple[Any, str, Any], without_products: None, monkeypatch: pytest.MonkeyPatch
+def test_gpus_multiply_themselves(without_products: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert not bfloat16.multiply_in_float32()
+    assert not bfloat16._operators
+
+
+@pytest.mark.parametrize("slowness", [1.4, 1.6])
+def test_processors_with_fast_products_use_them(
+    slowness: float, without_products: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(*there)
-    assert not products.multiply_in_float32()
-    assert not products._operators
+    monkeypatch.setattr(products, "HAS_BFLOAT16", True)
+    monkeypatch.setattr(bfloat16, "is_slow", bfloat16.is_slow.__wrapped__)  # which measures each time
+    seconds = iter([[3, slowness, 2], [2, 3, 1]])
+    monkeypatch.setattr(bfloat16.timeit, "repeat", lambda multiply, number, repeat: next(seconds))
+    assert bfloat16.multiply_in_float32() == bool(bfloat16._operators) == (slowness > 1.5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_large"),
+    [((128, 130, 140), True), ((127, 130, 140), False), ((130, 127, 140), False), ((130, 140, 127), False)],
+)
+@pytest.mark.parametrize("name", ["mm", "addmm"])
+def test_slow_products_are_replaced_if_they_are_large(
+    name: str, shape: tuple[int, int, int], is_large: bool, without_products: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "HAS_BFLOAT16", True)
+    monkeypatch.setattr(bfloat16, "is_slow", lambda: True)
+    rows, inner, columns = shape
+    left, right = torch.randn(rows, inner).bfloat16(), torch.randn(inner, columns).bfloat16()
+    given = [torch.randn(columns).bfloat16(), left, right] if name == "addmm" else [left, right]
+    multiply = getattr(torch, name)
+    torchs, exact = multiply(*given), multiply(*(operand.double() for operand in given))
+    assert bfloat16.multiply_in_float32()
+    addmm_, dtypes = torch.Tensor.addmm_, []
+
+    def multiplied(total: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        dtypes.append(total.dtype)
+        return addmm_(total, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "addmm_", multiplied)
+    result = multiply(*given)
+    assert dtypes == [torch.float32 if is_large else torch.bfloat16]
+    assert torch.equal(result, torchs) or is_large
+    assert near(result, exact)
+    with Operators() as operators:
+        left[None] @ right[None]
+        functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 8, 8).bfloat16())
+    assert {"bmm", "_scaled_dot_product_flash_attention_for_cpu"} <= operators.names
 
 
 def test_under_autocast_an_lstm_runs(without_products: None) -> None:
@@ -135,7 +176,7 @@ def test_a_training_says_so(
 ) -> None:
     flags = (*LM, "--max-update", 2, "--no-save", "--disable-validation")
     train(lm_data, *flags)
-    assert not products._operators
+    assert not bfloat16._operators
     assert "--bf16: this processor" not in caplog.text
     for _ in range(2):
         train(lm_data, *flags, "--bf16")
@@ -150,4 +191,4 @@ def test_searches_do_so(flag: bool, without_products: None) -> None:
         common=SimpleNamespace(bf16=flag), common_eval=SimpleNamespace(path="model.pt"), generation=None
     )
     model.prepare_for_inference_(settings)
-    assert bool(products._operators) == flag
+    assert bool(bfloat16._operators) == flag

@@ -13,7 +13,7 @@ from fairseq.search import DiverseBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from omegaconf import DictConfig, OmegaConf
 
-from ..products import multiply_in_float32
+from ..bfloat16 import multiply_in_float32
 from .mending import mend
 
 

@@ -17,7 +17,8 @@ from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from ..products import EXACT, VARIABLE, WAYS, Products, even_linear, fast_products, multiply_in_float32, use
+from ..bfloat16 import multiply_in_float32
+from ..products import EXACT, VARIABLE, WAYS, Products, even_linear, fast_products, use
 from ..wrapping import wrap
 
 logger = logging.getLogger(__name__)
