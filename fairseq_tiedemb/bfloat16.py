@@ -1,6 +1,7 @@
 """Products in bfloat16 on a CPU that multiplies float32 faster: in float32, rounded once."""
 
 import functools
+import math
 import timeit
 import warnings
 from typing import Any
@@ -9,9 +10,10 @@ import torch
 
 from . import products
 
-# The time of a product in bfloat16, over float32's, from which roundings are worth it. Seen: 2, and 0.5 or less.
-SLOW = 1.5
-SIDE = 512  # of the matrices that are measured
+# The time of a product in bfloat16, over float32's, from which rounding is worth it. Seen: 0.5 or less, 1.7 or more.
+SLOW = 1.25
+# Of the products that are measured. They are short, and in turn, so that other work on the machine meets both.
+SIDE, ROUNDS = 256, 20
 LARGE = 128  # rows and columns; below, rounding to and from float32 takes longer than it saves
 # While it lives, ``_product`` stands in for torch's operators.
 _operators: list[torch.library.Library] = []
@@ -19,46 +21,51 @@ _operators: list[torch.library.Library] = []
 
 @functools.cache
 def is_slow() -> bool:
-    """Whether a product in bfloat16 takes ``SLOW`` times as long as in float32; measured once, in some 30 ms."""
-    seconds = []
+    """Whether a product in bfloat16 takes ``SLOW`` times as long as in float32; measured once, in some 20 ms."""
+    dtypes = torch.bfloat16, torch.float32
+    products_of = {dtype: functools.partial(torch.mm, *torch.ones(2, SIDE, SIDE, dtype=dtype)) for dtype in dtypes}
+    seconds = dict.fromkeys(dtypes, math.inf)
     with products.one_thread():
-        for dtype in (torch.bfloat16, torch.float32):
-            multiply = functools.partial(torch.mm, *torch.ones(2, SIDE, SIDE, dtype=dtype))
-            seconds.append(min(timeit.repeat(multiply, number=1, repeat=products.ROUNDS)))
-    return seconds[0] >= SLOW * seconds[1]
+        for dtype in ROUNDS * dtypes:
+            seconds[dtype] = min(seconds[dtype], timeit.timeit(products_of[dtype], number=1))
+    return seconds[torch.bfloat16] >= SLOW * seconds[torch.float32]
 
 
 def multiply_in_float32() -> bool:
     """Let this process multiply bfloat16 matrices on the CPU in float32, where that is faster.
 
     Processors with AVX2 alone have no products in bfloat16: torch multiplies in plain loops, 3 to 60 times as slowly.
-    Intel's with AVX-512 and without AMX take twice float32's time: there large matrices alone, and no batches of them,
-    are multiplied in float32. Results are those of other processors, sums in float32 that are rounded once. Products of
-    other types take some microseconds longer. Where torch sees a GPU, whose attention the switch would concern, nothing
-    is done. Returns whether it is done.
+    Of those with AVX-512 some take twice float32's time, as an Intel Xeon without AMX: there large matrices alone, and
+    no batches of them, are multiplied in float32. Results are those of other processors, sums in float32 that are
+    rounded once. Products of other types take some microseconds longer. Where torch sees a GPU, whose attention the
+    switch would concern, nothing is done. Returns whether it is done.
     """
     if _operators or torch.cuda.is_available() or (products.HAS_BFLOAT16 and not is_slow()):
         return bool(_operators)
     _operators.append(torch.library.Library("aten", "IMPL"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        for name in ("mm", "addmm") if products.HAS_BFLOAT16 else ("mm", "addmm", "bmm", "baddbmm"):
+        in_place = {"mm": "addmm_", "addmm": "addmm_"}  # what stays torch's own
+        if not products.HAS_BFLOAT16:
+            in_place |= {"bmm": "baddbmm_", "baddbmm": "baddbmm_"}
+        for name, multiply in in_place.items():
             for overload in ("", ".out"):
-                _operators[0].impl(name + overload, _product, "CPU")
+                _operators[0].impl(name + overload, functools.partial(_product, multiply), "CPU")
     if not products.HAS_BFLOAT16:
         torch.backends.cuda.enable_flash_sdp(False)  # the CPU's fused attention has products of its own
     return True
 
 
-def _product(*operands: torch.Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None) -> torch.Tensor:
-    """left @ right of two operands; beta * added + alpha * left @ right of three."""
+def _product(multiply: str, *operands: torch.Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None) -> torch.Tensor:
+    """left @ right of two operands; beta * added + alpha * left @ right of three. ``multiply`` refuses operands."""
     *added, left, right = operands
     shape, dtype = (*left.shape[:-1], right.size(-1)), left.dtype
-    if dtype == torch.bfloat16 and not (products.HAS_BFLOAT16 and min(*shape, left.size(-1)) < LARGE):
-        dtype = torch.float32
-    beta = beta if added else 0
-    total = added[0].to(dtype).expand(shape).clone() if beta != 0 else left.new_empty(shape, dtype=dtype)
-    # In place: these operators stay torch's own.
-    multiply = total.addmm_ if total.dim() == 2 else total.baddbmm_
-    result = multiply(left.to(dtype), right.to(dtype), beta=beta, alpha=alpha).to(left.dtype)
+    if out is not None and out.dtype != dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {dtype}, but got {out.dtype} instead")
+    is_large = not products.HAS_BFLOAT16 or min(*shape, left.size(-1)) >= LARGE
+    if is_large and {operand.dtype for operand in operands} == {torch.bfloat16}:
+        *added, left, right = (operand.float() for operand in operands)
+    is_sum = added and beta != 0
+    total = added[0].expand(shape).clone() if is_sum else left.new_empty(shape)
+    result = getattr(total, multiply)(left, right, beta=beta if is_sum else 0, alpha=alpha).to(dtype)
     return result if out is None else out.resize_(shape).copy_(result)

@@ -60,7 +60,7 @@ def trainings_choose_products(original: Any, self: Trainer, *args: Any, **kwargs
         choose(None)
     original(self, *args, **kwargs)
     if self.cfg.common.bf16 and not self.cuda and multiply_in_float32():
-        logger.warning("--bf16: this processor multiplies in float32, rounds to bfloat16, and gains no speed by it.")
+        logger.warning("--bf16: this processor is faster in float32. Large matrices are multiplied in it, and rounded.")
 
 
 @wrap(Trainer, "state_dict")
