@@ -23,11 +23,11 @@ _operators: list[torch.library.Library] = []
 def is_slow() -> bool:
     """Whether a product in bfloat16 takes ``SLOW`` times as long as in float32; measured once, in some 20 ms."""
     dtypes = torch.bfloat16, torch.float32
-    products_of = {dtype: functools.partial(torch.mm, *torch.ones(2, SIDE, SIDE, dtype=dtype)) for dtype in dtypes}
+    multiply = {dtype: functools.partial(torch.mm, *torch.ones(2, SIDE, SIDE, dtype=dtype)) for dtype in dtypes}
     seconds = dict.fromkeys(dtypes, math.inf)
     with products.one_thread():
         for dtype in ROUNDS * dtypes:
-            seconds[dtype] = min(seconds[dtype], timeit.timeit(products_of[dtype], number=1))
+            seconds[dtype] = min(seconds[dtype], timeit.timeit(multiply[dtype], number=1))
     return seconds[torch.bfloat16] >= SLOW * seconds[torch.float32]
 
 
@@ -45,7 +45,7 @@ def multiply_in_float32() -> bool:
     _operators.append(torch.library.Library("aten", "IMPL"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        in_place = {"mm": "addmm_", "addmm": "addmm_"}  # what stays torch's own
+        in_place = {"mm": "addmm_", "addmm": "addmm_"}  # torch's own, which nothing replaces
         if not products.HAS_BFLOAT16:
             in_place |= {"bmm": "baddbmm_", "baddbmm": "baddbmm_"}
         for name, multiply in in_place.items():
@@ -57,13 +57,13 @@ def multiply_in_float32() -> bool:
 
 
 def _product(multiply: str, *operands: torch.Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None) -> torch.Tensor:
-    """left @ right of two operands; beta * added + alpha * left @ right of three. ``multiply`` refuses operands."""
+    """left @ right of two operands; beta * added + alpha * left @ right of three; by torch's operator ``multiply``."""
     *added, left, right = operands
     shape, dtype = (*left.shape[:-1], right.size(-1)), left.dtype
     if out is not None and out.dtype != dtype:
         raise RuntimeError(f"Expected out tensor to have dtype {dtype}, but got {out.dtype} instead")
-    is_large = not products.HAS_BFLOAT16 or min(*shape, left.size(-1)) >= LARGE
-    if is_large and {operand.dtype for operand in operands} == {torch.bfloat16}:
+    is_worth_it = not products.HAS_BFLOAT16 or min(*shape, left.size(-1)) >= LARGE
+    if is_worth_it and {operand.dtype for operand in operands} == {torch.bfloat16}:
         *added, left, right = (operand.float() for operand in operands)
     is_sum = added and beta != 0
     total = added[0].expand(shape).clone() if is_sum else left.new_empty(shape)

@@ -1,9 +1,9 @@
-"""What updates the rows of an embedding table: the words of batches, its two roles, and repeated words.
+"""Measures what updates the rows of an embedding table: words of batches, the table's two roles, repeated words.
 
 Source: Press & Wolf 2016, section 3: "vectors representing rare words are updated only a small number of times. The
 output embedding updates every row at each timestep." In a tied model a row's update is the sum of both parts; rows of
-words that the batch does not read get the output's part alone. That of the row of the input word i_t grows with
-p(i_t | i_1..i_t), which "is expected to be close to zero, since words seldom appear twice in a row".
+words that the batch does not read get the output's part alone. In the row of the input word i_t the output's part grows
+with p(i_t | i_1..i_t), which "is expected to be close to zero, since words seldom appear twice in a row".
 """
 
 from collections import Counter
